@@ -1,0 +1,1 @@
+"""The payment gateway: Stripe's wire format and Stripe's rules for idempotency keys."""
