@@ -1,0 +1,1 @@
+"""Leases in Valkey or Redis: one server, or a primary with replicas (not a cluster)."""
