@@ -1,0 +1,142 @@
+"""Fixtures on the lab's real servers. Registered after pytest-django, whose set-up of the
+test database they replace."""
+
+from collections.abc import Iterator
+
+import pytest
+from django.core.management import call_command
+from django.db import connections
+from pytest_django import DjangoDbBlocker
+
+from tests.lab import plugin
+from tests.lab.processes import Stack
+from tests.lab.services import DATABASE, TEMPLATE, Lab, PostgresServer, ValkeyServer
+
+
+@pytest.fixture(scope="session")
+def lab() -> Lab:
+    """The run's servers; ask for ``postgres``, ``broker``, ``locks`` or ``cache_server`` to
+    have one of them started."""
+    return plugin.lab()
+
+
+@pytest.fixture(scope="session")
+def migrated_template(lab: Lab, django_db_blocker: DjangoDbBlocker) -> str:
+    """The name of a database that the migrations have made; clone it, leave it alone."""
+    lab.postgres.start()
+    lab.postgres.create(TEMPLATE)
+    with django_db_blocker.unblock():
+        _use_database(TEMPLATE)
+        call_command("migrate", verbosity=0, interactive=False)
+        _use_database(DATABASE)
+    return TEMPLATE
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(lab: Lab, migrated_template: str) -> None:
+    """The database of ``django_db`` tests: a clone of the template."""
+    lab.postgres.create(DATABASE, migrated_template)
+
+
+@pytest.fixture
+def postgres(lab: Lab) -> Iterator[PostgresServer]:
+    """PostgreSQL, running; whatever the test does to it is undone."""
+    lab.postgres.start()
+    yield lab.postgres
+    lab.postgres.recover()
+
+
+@pytest.fixture
+def broker(lab: Lab) -> Iterator[ValkeyServer]:
+    """The broker's Valkey, running and empty; whatever the test does to it is undone."""
+    yield from _valkey(lab.broker)
+
+
+@pytest.fixture
+def locks(lab: Lab) -> Iterator[ValkeyServer]:
+    """The leases' Valkey, running and empty; whatever the test does to it is undone."""
+    yield from _valkey(lab.locks)
+
+
+@pytest.fixture
+def cache_server(lab: Lab) -> Iterator[ValkeyServer]:
+    """The cache's Valkey, running and empty; whatever the test does to it is undone."""
+    yield from _valkey(lab.cache)
+
+
+@pytest.fixture
+def database(
+    lab: Lab,
+    postgres: PostgresServer,
+    migrated_template: str,
+    django_db_blocker: DjangoDbBlocker,
+) -> Iterator[str]:
+    """The URL of a fresh database, which Django in this process uses for the test as well.
+
+    For tests with processes of their own; what they commit is dropped with the database.
+    """
+    name = f"{DATABASE}_one"
+    url = postgres.create(name, migrated_template)
+    with django_db_blocker.unblock():
+        _use_database(name)
+        yield url
+        _use_database(DATABASE)
+    postgres.recover()
+    postgres.drop(name)
+
+
+@pytest.fixture
+def stack(
+    lab: Lab,
+    database: str,
+    broker: ValkeyServer,
+    locks: ValkeyServer,
+    cache_server: ValkeyServer,
+    request: pytest.FixtureRequest,
+) -> Iterator[Stack]:
+    """The platform's processes on a fresh database; none is started yet."""
+    with Stack(lab, database, name=request.node.name[:60].replace("/", "_")) as stack:
+        yield stack
+
+
+@pytest.fixture(scope="session")
+def kept_stack(
+    lab: Lab, migrated_template: str, django_db_blocker: DjangoDbBlocker
+) -> Iterator[Stack]:
+    """One stack for the whole run; see ``running``."""
+    for server in lab.servers:
+        server.start()
+    url = lab.postgres.create(f"{DATABASE}_kept", migrated_template)
+    with Stack(lab, url, name="kept") as stack:
+        yield stack
+
+
+@pytest.fixture
+def running(kept_stack: Stack, django_db_blocker: DjangoDbBlocker) -> Iterator[Stack]:
+    """The whole platform with two workers, running since the first test that asked for it.
+
+    The stores are empty, and Django in this process uses its database. Afterwards whatever
+    the test stopped or killed runs again.
+    """
+    kept_stack.start(workers=2)
+    kept_stack.recover()
+    kept_stack.reset()
+    with django_db_blocker.unblock():
+        _use_database(f"{DATABASE}_kept")
+        yield kept_stack
+        _use_database(DATABASE)
+
+
+def _valkey(server: ValkeyServer) -> Iterator[ValkeyServer]:
+    server.start()
+    server.flush()
+    yield server
+    server.recover()
+
+
+def _use_database(name: str) -> None:
+    connection = connections["default"]
+    connection.close()
+    if pool := getattr(connection, "close_pool", None):
+        pool()
+    connection.settings_dict["NAME"] = name
