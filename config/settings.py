@@ -43,8 +43,11 @@ MIDDLEWARE = [
     "operations.api.correlation.CorrelationMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "corsheaders.middleware.CorsMiddleware",
-    "config.middleware.AdminOnly",
+    "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
 
@@ -76,3 +79,236 @@ TIME_ZONE = "UTC"
 USE_TZ = True
 STATIC_URL = "/static/"
 STATIC_ROOT = BASE_DIR / "static"
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
+}
+
+# --- PostgreSQL: the truth -----------------------------------------------------------
+
+_database = env.database("DATABASE_URL", "postgresql://postgres@localhost:5432/sekali")
+
+#: Workers and dispatcher run at READ COMMITTED; an API may be set stricter, and then
+#: retries serialization failures.
+DATABASE_ISOLATION = env.text("DATABASE_ISOLATION", "read committed")
+#: A statement that waits longer for a row lock gives up (for a claim: the row is busy).
+DATABASE_LOCK_TIMEOUT = env.seconds("DATABASE_LOCK_TIMEOUT", 5)
+#: A stopped process loses its transaction, and with it its row locks, after this long.
+DATABASE_IDLE_IN_TRANSACTION_TIMEOUT = env.seconds("DATABASE_IDLE_IN_TRANSACTION_TIMEOUT", 15)
+DATABASE_STATEMENT_TIMEOUT = env.seconds("DATABASE_STATEMENT_TIMEOUT", 30)
+
+_server_settings = {
+    "default_transaction_isolation": DATABASE_ISOLATION.replace(" ", r"\ "),
+    "lock_timeout": f"{DATABASE_LOCK_TIMEOUT * 1000:.0f}",
+    "idle_in_transaction_session_timeout": f"{DATABASE_IDLE_IN_TRANSACTION_TIMEOUT * 1000:.0f}",
+}
+if SEKALI_ROLE != "manage":
+    _server_settings["statement_timeout"] = f"{DATABASE_STATEMENT_TIMEOUT * 1000:.0f}"
+
+DATABASES = {
+    "default": {
+        **_database,
+        "ATOMIC_REQUESTS": False,
+        # Connections are kept for the life of a thread. Nothing probes them before use:
+        # the first statement of a request or of an attempt is safe to repeat, and is
+        # repeated on a new connection when the old one turns out to be dead.
+        "CONN_MAX_AGE": None,
+        "OPTIONS": {
+            **_database["OPTIONS"],
+            "application_name": f"sekali-{SEKALI_ROLE}",
+            "options": " ".join(f"-c {name}={value}" for name, value in _server_settings.items()),
+            "connect_timeout": 3,
+            "keepalives_idle": 10,
+            "keepalives_interval": 5,
+            "keepalives_count": 3,
+            "tcp_user_timeout": 20_000,
+        },
+    }
+}
+
+# --- Valkey or Redis: broker, cache, leases ------------------------------------------
+
+BROKER_URL = env.text("BROKER_URL", "redis://localhost:6379/0")
+LOCKS_URL = env.text("LOCKS_URL", "redis://localhost:6379/1")
+CACHE_URL = env.text("CACHE_URL", "redis://localhost:6379/2")
+#: How long one call to the lease server may take; below a quarter of the lease TTL.
+LOCKS_TIMEOUT = env.seconds("LOCKS_TIMEOUT", 0.5)
+CACHE_TIMEOUT = env.seconds("CACHE_TIMEOUT", 0.25)
+
+CACHES = {
+    "default": {
+        "BACKEND": "django_redis.cache.RedisCache",
+        "LOCATION": CACHE_URL,
+        "KEY_PREFIX": "sekali",
+        "OPTIONS": {
+            "SOCKET_CONNECT_TIMEOUT": CACHE_TIMEOUT,
+            "SOCKET_TIMEOUT": CACHE_TIMEOUT,
+            "SERIALIZER": "django_redis.serializers.json.JSONSerializer",
+        },
+    }
+}
+
+# --- Operations ----------------------------------------------------------------------
+
+#: A claim without a heartbeat for this long is rescued.
+SEKALI_CLAIM_TTL = env.seconds("SEKALI_CLAIM_TTL", 30)
+#: A lease outlives the claim it belongs to, so that no one slips in before the rescue.
+SEKALI_LEASE_TTL = env.seconds("SEKALI_LEASE_TTL", 30)
+SEKALI_SOFT_TIME_LIMIT = env.seconds("SEKALI_SOFT_TIME_LIMIT", 60)
+SEKALI_TIME_LIMIT = env.seconds("SEKALI_TIME_LIMIT", 90)
+#: Delays before the second, third, … attempt; jitter comes on top.
+SEKALI_RETRY_BACKOFF = env.seconds_list("SEKALI_RETRY_BACKOFF", (5, 15, 45, 120))
+#: A row that found its resource busy is looked at again after this long.
+SEKALI_PARK_DELAY = env.seconds("SEKALI_PARK_DELAY", 3)
+#: An operation deferred for longer than this is dead: an operator has to look.
+SEKALI_DEFER_LIMIT = env.seconds("SEKALI_DEFER_LIMIT", 3600)
+#: After this many lost workers an operation is dead (it is probably what kills them).
+SEKALI_MAX_LOSSES = env.whole("SEKALI_MAX_LOSSES", 3, least=1)
+#: A bug is retried this often: a deploy may mend it, repetition will not.
+SEKALI_MAX_BUG_RETRIES = env.whole("SEKALI_MAX_BUG_RETRIES", 2)
+#: Keys of ended operations are kept this long, counted from the end (seconds).
+SEKALI_KEY_RETENTION = env.seconds("SEKALI_KEY_RETENTION", 72 * 3600)
+SEKALI_PURCHASE_KEY_RETENTION = env.seconds("SEKALI_PURCHASE_KEY_RETENTION", 45 * 86400)
+#: Ended operations whose key is gone, their attempts and settled dead letters.
+SEKALI_OPERATION_RETENTION = env.seconds("SEKALI_OPERATION_RETENTION", 90 * 86400)
+
+#: The dispatcher rests this long when a round found nothing.
+SEKALI_DISPATCH_INTERVAL = env.seconds("SEKALI_DISPATCH_INTERVAL", 0.5)
+SEKALI_DISPATCH_BATCH = env.whole("SEKALI_DISPATCH_BATCH", 500, least=1)
+#: Two readings of a queue this far apart, both empty, are evidence of a lost message.
+SEKALI_EVIDENCE_INTERVAL = env.seconds("SEKALI_EVIDENCE_INTERVAL", 5)
+#: A message is not called lost before this age.
+SEKALI_EVIDENCE_AGE = env.seconds("SEKALI_EVIDENCE_AGE", 10)
+#: The same operation is sent again on evidence at most this often.
+SEKALI_RESEND_INTERVAL = env.seconds("SEKALI_RESEND_INTERVAL", 60)
+
+# --- API -----------------------------------------------------------------------------
+
+SEKALI_BODY_LIMIT = env.whole("SEKALI_BODY_LIMIT", 64 * 1024, least=1024)
+SEKALI_BODY_TIMEOUT = env.seconds("SEKALI_BODY_TIMEOUT", 15)
+#: Threads of one API process; each keeps one database connection.
+SEKALI_API_THREADS = env.whole("SEKALI_API_THREADS", 8, least=1)
+#: Writes per owner and kind, and reads per owner, in one window.
+SEKALI_RATE_LIMIT = env.whole("SEKALI_RATE_LIMIT", 600, least=1)
+SEKALI_READ_RATE_LIMIT = env.whole("SEKALI_READ_RATE_LIMIT", 3000, least=1)
+SEKALI_RATE_WINDOW = env.seconds("SEKALI_RATE_WINDOW", 10)
+#: After a failed publish an API process leaves publishing to the dispatcher this long.
+SEKALI_PUBLISH_PAUSE = env.seconds("SEKALI_PUBLISH_PAUSE", 5)
+
+CORS_ALLOWED_ORIGINS = env.words("CORS_ORIGINS", [])
+CORS_URLS_REGEX = r"^/api/.*$"
+CORS_ALLOW_HEADERS = [
+    "accept",
+    "authorization",
+    "content-type",
+    "idempotency-key",
+    "if-match",
+    "if-none-match",
+    "prefer",
+    "traceparent",
+    "x-request-id",
+]
+CORS_EXPOSE_HEADERS = ["Location", "Retry-After", "ETag", "Idempotent-Replayed", "X-Request-ID"]
+
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": ["operations.api.authentication.BearerAuthentication"],
+    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+    "DEFAULT_PARSER_CLASSES": ["operations.api.parser.StrictJSONParser"],
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "EXCEPTION_HANDLER": "operations.api.problem.exception_handler",
+    "UNAUTHENTICATED_USER": None,
+    "COERCE_DECIMAL_TO_STRING": True,
+}
+SPECTACULAR_SETTINGS = {
+    "TITLE": "Sekali",
+    "DESCRIPTION": "Operations that happen once, for clients that may send them many times.",
+    "VERSION": "1",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "SWAGGER_UI_DIST": "SIDECAR",
+    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+}
+
+# --- Celery --------------------------------------------------------------------------
+
+#: Redis hands a message out again after this long. Above every time limit (a check).
+SEKALI_VISIBILITY_TIMEOUT = env.seconds("SEKALI_VISIBILITY_TIMEOUT", 300)
+#: A deploy lets running attempts end for this long, then hands them back.
+SEKALI_SHUTDOWN_GRACE = env.seconds("SEKALI_SHUTDOWN_GRACE", 8)
+
+# An API thread must not wait for a broker that is gone; a worker blocks in BRPOP for a
+# second at a time, so its socket may wait longer.
+_broker_timeout = 1.0 if SEKALI_ROLE == "api" else 5.0
+
+CELERY_BROKER_URL = BROKER_URL
+CELERY_BROKER_TRANSPORT_OPTIONS = {
+    "visibility_timeout": SEKALI_VISIBILITY_TIMEOUT,
+    "unacked_restore_interval": 5,
+    "unacked_restore_throttle": 1,
+    "socket_timeout": _broker_timeout,
+    "socket_connect_timeout": 1.0,
+    "socket_keepalive": True,
+    # One list a queue instead of four: priorities are separate queues here.
+    "priority_steps": [0],
+    "queue_order_strategy": "round_robin",
+}
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_BROKER_CONNECTION_MAX_RETRIES = None
+CELERY_TASK_PUBLISH_RETRY = False
+CELERY_TASK_SERIALIZER = "json"
+CELERY_ACCEPT_CONTENT = ["json"]
+CELERY_TASK_IGNORE_RESULT = True
+CELERY_TASK_STORE_EAGER_RESULT = False
+CELERY_TASK_ACKS_LATE = True
+CELERY_TASK_DEFAULT_QUEUE = "housekeeping"
+CELERY_TASK_CREATE_MISSING_QUEUES = True
+CELERY_TASK_SOFT_TIME_LIMIT = SEKALI_SOFT_TIME_LIMIT
+CELERY_TASK_TIME_LIMIT = SEKALI_TIME_LIMIT
+CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+CELERY_WORKER_DISABLE_PREFETCH = True
+CELERY_WORKER_CANCEL_LONG_RUNNING_TASKS_ON_CONNECTION_LOSS = True
+CELERY_WORKER_SOFT_SHUTDOWN_TIMEOUT = SEKALI_SHUTDOWN_GRACE
+CELERY_WORKER_HIJACK_ROOT_LOGGER = False
+#: Flower's task list needs events, which cost about half of the throughput of no-op
+#: tasks; queue lengths need none. So they are a choice.
+CELERY_WORKER_SEND_TASK_EVENTS = env.flag("WORKER_EVENTS", False)
+CELERY_BEAT_SCHEDULE = {
+    "prune": {
+        "task": "operations.prune",
+        "schedule": env.seconds("SEKALI_PRUNE_INTERVAL", 300),
+        "options": {"queue": "housekeeping", "expires": 300},
+    },
+}
+
+# --- Outside services ----------------------------------------------------------------
+
+STRIPE_API_KEY = env.text("STRIPE_API_KEY")
+#: Empty: Stripe itself. The sandbox answers in Stripe's words.
+STRIPE_API_BASE = env.text("STRIPE_API_BASE")
+SUPPLIER_URL = env.text("SUPPLIER_URL")
+SUPPLIER_TIMEOUT = env.seconds("SUPPLIER_TIMEOUT", 10)
+SENTRY_DSN = env.text("SENTRY_DSN")
+
+# --- Safety of what leaves the browser -----------------------------------------------
+
+BEHIND_TLS = env.flag("BEHIND_TLS", False)
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if BEHIND_TLS else None
+SECURE_SSL_REDIRECT = BEHIND_TLS
+SECURE_HSTS_SECONDS = 31_536_000 if BEHIND_TLS else 0
+SECURE_HSTS_INCLUDE_SUBDOMAINS = BEHIND_TLS
+SECURE_HSTS_PRELOAD = BEHIND_TLS
+SESSION_COOKIE_SECURE = BEHIND_TLS
+CSRF_COOKIE_SECURE = BEHIND_TLS
+SECURE_CONTENT_TYPE_NOSNIFF = True
+X_FRAME_OPTIONS = "DENY"
+
+# --- Logs ----------------------------------------------------------------------------
+
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"json": {"()": "operations.logs.JSONFormatter"}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "json"}},
+    "root": {"handlers": ["stderr"], "level": env.text("LOG_LEVEL", "INFO")},
+    "loggers": {"httpx": {"level": "WARNING"}, "stripe": {"level": "WARNING"}},
+}

@@ -1,0 +1,19 @@
+"""The Celery application."""
+
+import os
+
+from celery import Celery
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
+
+app = Celery("sekali", fixups=["operations.worker.fixup:fixup"])
+app.config_from_object("django.conf:settings", namespace="CELERY")
+app.autodiscover_tasks()
+
+
+@app.on_after_configure.connect
+def add_steps(sender: Celery, **_: object) -> None:
+    """Imported late: the steps use models."""
+    from operations.worker.children import ChildWatch  # noqa: PLC0415
+
+    sender.steps["worker"].add(ChildWatch)

@@ -1,0 +1,11 @@
+from django.apps import AppConfig
+from django.utils.module_loading import autodiscover_modules
+
+
+class OperationsApp(AppConfig):
+    name = "operations"
+
+    def ready(self) -> None:
+        from operations import checks  # noqa: F401, PLC0415  (registers itself)
+
+        autodiscover_modules("operations")

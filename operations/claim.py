@@ -1,0 +1,123 @@
+"""A claim: the right to work on one operation, for as long as nobody else has it."""
+
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from django.db import connection, transaction
+
+from operations import verbs
+from operations.claimed_row import ClaimedRow
+from operations.crashpoints import reach
+from operations.endings import Done, Refusal
+from operations.errors import ClaimLost, Refused
+from operations.registry import Kind
+from operations.verbs import Envelope
+
+
+class Claim:
+    """What a handler is given: the operation, and the fence around its effects.
+
+    A handler with local effects only (``atomic=True``) needs the fields alone: it runs in
+    a transaction that commits together with ``done``. One that calls something outside
+    splits itself::
+
+        with claim.fenced():            # 1. write down what is about to happen
+            reserve(...)
+        answer = gateway.charge(...)    # 2. no transaction is open meanwhile
+        with claim.fenced():            # 3. the last local effect and the end, together
+            confirm(...)
+            claim.finish({"charge": answer.id})
+
+    It may be entered again at any of these points, and must find what it already did.
+    """
+
+    def __init__(self, row: ClaimedRow, kind: Kind) -> None:
+        self._row = row
+        self.kind = kind
+        self.id: uuid.UUID = row.id
+        self.owner_id: int | None = row.owner_id
+        #: The fencing token: greater than that of every earlier claim of any operation.
+        self.epoch: int = row.epoch
+        #: Which attempt this is; 1 is the first since acceptance or the last replay.
+        self.attempt: int = row.attempts
+        self.resource: str = row.resource
+        #: What the client promised about the state of things, if it did.
+        self.precondition: dict[str, Any] | None = row.precondition
+        #: Something of this operation may have been done already, by an earlier attempt.
+        self.effects_began: bool = row.effects_began
+        #: Set when the claim or its lease is known to be lost. Looking is optional: a
+        #: lost claim cannot commit anything.
+        self.lost = threading.Event()
+        #: How the attempt ended, once that is committed.
+        self.ended: Done | Refusal | None = None
+        #: Operations that wait for the same resource, to be published.
+        self.woken: list[Envelope] = []
+        self._ending: Done | Refusal | None = None
+
+    @property
+    def row(self) -> ClaimedRow:
+        """The operation as it was when it was claimed."""
+        return self._row
+
+    @contextmanager
+    def fenced(self) -> Iterator[None]:
+        """A transaction that commits only while the claim is held.
+
+        The check is its last statement, so that a heartbeat need not wait behind the work.
+
+        :raises ClaimLost: somebody else has the operation; everything is rolled back
+        :raises Refused: what the client promised is not true any more, and this would
+            have been the first effect
+        """
+        if connection.in_atomic_block:
+            raise RuntimeError("A fenced transaction cannot be opened inside a transaction.")
+        if self.ended is not None:
+            raise RuntimeError("The operation has ended; nothing can follow.")
+        if self.lost.is_set():
+            raise ClaimLost(self.id)
+        self._ending = None
+        with transaction.atomic():
+            self.check_precondition()
+            yield
+            if self._ending is None:
+                verbs.fence(self._row)
+            else:
+                self._close(self._ending)
+                reach("handler.returned")
+        self.effects_began = True
+        if self._ending is not None:
+            self.ended = self._ending
+            reach("settle.committed")
+
+    def finish(self, result: Any = None) -> None:
+        """End as ``done`` when the fenced transaction around this call commits."""
+        self._end(Done(result))
+
+    def refuse(self, code: str, detail: str = "") -> None:
+        """End as ``failed`` when the fenced transaction around this call commits.
+
+        For a refusal after effects began: the same transaction must undo them all.
+        """
+        self._end(Refusal(code, detail or code))
+
+    def check_precondition(self) -> None:
+        """Before the first effect: is what the client promised still true?"""
+        if self.precondition is None or self.effects_began or self.kind.precondition is None:
+            return
+        if not self.kind.precondition(self):
+            raise Refused("precondition_failed", "What the request relied on has changed.")
+
+    def _end(self, ending: Done | Refusal) -> None:
+        if not connection.in_atomic_block:
+            raise RuntimeError("finish() and refuse() belong inside 'with claim.fenced():'.")
+        self._ending = ending
+
+    def _close(self, ending: Done | Refusal) -> None:
+        if isinstance(ending, Done) and self.kind.compensates:
+            verbs.finish_discard(
+                uuid.UUID(self._row.payload["operation"]), retention=self.kind.key_retention
+            )
+        self.woken = verbs.settle(self._row, ending, retention=self.kind.key_retention)

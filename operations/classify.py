@@ -1,0 +1,90 @@
+"""From an exception of a handler to the ending of its attempt."""
+
+import traceback
+
+from billiard.exceptions import SoftTimeLimitExceeded
+from django.conf import settings
+from django.db import InterfaceError, OperationalError
+
+from operations.backoff import delay_before_retry
+from operations.claim import Claim
+from operations.endings import Dead, Defer, Ending, Failure, Refusal, Retry
+from operations.errors import BadPayload, DependencyError, NotReady, Refused
+from operations.models import Category
+from operations.signature import innermost_own_frame, signature
+
+#: What is kept of a message and of a traceback, in characters.
+MESSAGE_LIMIT = 2_000
+TRACEBACK_LIMIT = 20_000
+
+
+def ending_of(error: BaseException, claim: Claim) -> Ending:
+    """What the table in the guarantees page says of this exception."""
+    kind = claim.kind
+    match error:
+        case Refused() if not claim.effects_began:
+            return Refusal(error.code, error.detail)
+        case NotReady():
+            return defer_or_give_up(claim, error.delay, error.why, began=True)
+        case BadPayload():
+            return Dead(failure(error, Category.DATA))
+        case DependencyError():
+            why = failure(error, Category.DEPENDENCY, error.dependency)
+            return _retry_or_give_up(claim, why, at_least=error.retry_after)
+        case SoftTimeLimitExceeded():
+            return _retry_or_give_up(claim, failure(error, Category.TIMEOUT))
+        case _ if isinstance(error, kind.autoretry_for):
+            name = kind.dependencies[0] if len(kind.dependencies) == 1 else ""
+            return _retry_or_give_up(claim, failure(error, Category.DEPENDENCY, name))
+        case OperationalError() | InterfaceError():
+            # A connection cut, a deadlock, a lock that did not come: the database's, not ours.
+            return _retry_or_give_up(claim, failure(error, Category.DEPENDENCY, "database"))
+        case _:
+            why = failure(error, Category.BUG)
+            if claim.row.bugs >= settings.SEKALI_MAX_BUG_RETRIES:
+                return Dead(why)
+            return _retry_or_give_up(claim, why)
+
+
+def failure(error: BaseException, category: Category, dependency: str = "") -> Failure:
+    """The error in the form in which it is stored."""
+    error_type = type(error).__qualname__
+    message = storable(str(error))[:MESSAGE_LIMIT]
+    frame = innermost_own_frame(error.__traceback__)
+    return Failure(
+        category=category,
+        error_type=error_type[:200],
+        message=message,
+        traceback=storable("".join(traceback.format_exception(error)))[-TRACEBACK_LIMIT:],
+        dependency=dependency[:100],
+        signature=signature(category, error_type, message, frame),
+    )
+
+
+def defer_or_give_up(claim: Claim, delay: float, why: str, *, began: bool) -> Defer | Dead:
+    """Wait, unless the operation has been waiting beyond its bound already."""
+    since, now = claim.row.deferred_since, claim.row.started_at
+    if since is not None and (now - since).total_seconds() > settings.SEKALI_DEFER_LIMIT:
+        message = f"Deferred since {since:%Y-%m-%d %H:%M:%S} UTC. {why}".strip()
+        return Dead(
+            Failure(
+                category=Category.LOCK,
+                error_type="DeferredTooLong",
+                message=storable(message)[:MESSAGE_LIMIT],
+                signature=signature(Category.LOCK, "DeferredTooLong", why, claim.kind.name),
+            )
+        )
+    return Defer(delay, why, began)
+
+
+def storable(text: str) -> str:
+    """Text as PostgreSQL can hold it: without NUL, without halves of surrogate pairs."""
+    return text.replace("\x00", "\\x00").encode("utf-8", "backslashreplace").decode()
+
+
+def _retry_or_give_up(claim: Claim, why: Failure, at_least: float = 0) -> Retry | Dead:
+    kind = claim.kind
+    if claim.attempt > kind.max_retries:
+        return Dead(why)
+    delay = delay_before_retry(kind.retry_backoff, claim.attempt, jitter=kind.retry_jitter)
+    return Retry(why, max(delay, at_least))

@@ -1,0 +1,96 @@
+"""The one owner of time: sends what is due, again what was lost, and rescues.
+
+Any number of copies may run. A round is a few statements, each committed before anything
+is published: no row lock is held over broker I/O. What a crash leaves between a commit
+and its publish is a message that is lost, and is found like any other lost message.
+"""
+
+import logging
+from collections.abc import Callable
+
+from django.conf import settings
+from django.db import DatabaseError, connection
+
+from locks import LeaseUnavailable
+from locks import release as release_lease
+from operations import registry, verbs
+from operations.broker import Broker, BrokerUnavailable
+from operations.broker_watch import BrokerWatch
+from operations.crashpoints import reach
+from operations.evidence import Evidence
+from operations.executor import lease_owner
+from operations.verbs import Envelope, Rescued
+
+log = logging.getLogger(__name__)
+
+
+class Dispatcher:
+    """Rounds of sending and rescuing, until told to stop."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._watch = BrokerWatch(broker)
+        self._evidence = Evidence(broker)
+        self._kinds = [kind.name for kind in registry.kinds()]
+
+    def run(self, stopping: Callable[[float], bool]) -> None:
+        """Make rounds until ``stopping(seconds)``, which waits, answers True.
+
+        Whatever is down, the dispatcher stays up and goes on when it is back.
+        """
+        while True:
+            rest = settings.SEKALI_DISPATCH_INTERVAL
+            try:
+                if self.round() >= settings.SEKALI_DISPATCH_BATCH:
+                    rest = 0
+            except BrokerUnavailable as error:
+                log.warning("The broker does not answer: %s", error)
+            except DatabaseError as error:
+                log.warning("The database does not answer: %s", error)
+                connection.close()
+            if stopping(rest):
+                return
+
+    def round(self) -> int:
+        """Rescue, then send. Returns how many messages were sent.
+
+        :raises BrokerUnavailable: rescues are done all the same, sending waits
+        """
+        send_rescued(*verbs.rescue_expired(), self._publish)
+        self._watch.look()
+        due = verbs.take_due(self._kinds, settings.SEKALI_DISPATCH_BATCH)
+        self._send(due)
+        lost = 0
+        for kinds, sent_before in self._evidence.gather():
+            again = verbs.take_lost(kinds, sent_before, settings.SEKALI_DISPATCH_BATCH)
+            if again:
+                log.warning("%d messages of %s are lost; sent again.", len(again), kinds)
+            self._send(again)
+            lost += len(again)
+        return len(due) + lost
+
+    def _send(self, envelopes: list[Envelope]) -> None:
+        if envelopes:
+            reach("dispatch.taken")
+            self._publish(envelopes)
+            reach("dispatch.published")
+
+    def _publish(self, envelopes: list[Envelope]) -> None:
+        self._broker.publish(envelopes)
+
+
+def send_rescued(
+    freed: list[Rescued], woken: list[Envelope], publish: Callable[[list[Envelope]], None]
+) -> None:
+    """Release the leases of lost attempts and publish what their end has woken."""
+    if freed:
+        reach("rescue.committed")
+    for lost in freed:
+        log.warning("%s of kind %s lost its worker; it is %s.", lost.id, lost.kind, lost.state)
+        if lost.resource:
+            try:
+                release_lease(lost.resource, lease_owner(lost.id, lost.epoch))
+            except LeaseUnavailable as error:
+                log.warning("The lease on %s will end by itself: %s", lost.resource, error)
+    if woken:
+        publish(woken)

@@ -1,0 +1,270 @@
+"""One attempt, from the message to the ending: claim → lease → run → settle → release."""
+
+import enum
+import logging
+import secrets
+import time
+import uuid
+from collections.abc import Callable
+from typing import TypeVar
+
+from django.conf import settings
+from django.db import IntegrityError, InterfaceError, OperationalError, connection, transaction
+from psycopg import errors as pg
+
+from locks import Lease, LeaseUnavailable
+from operations import logs, registry, verbs
+from operations.broker import get_broker
+from operations.claim import Claim
+from operations.claimed_row import ClaimedRow
+from operations.classify import defer_or_give_up, ending_of
+from operations.crashpoints import reach
+from operations.endings import Dead, Defer, Done, Ending, Failure, Refusal, Retry
+from operations.errors import BadPayload, ClaimLost
+from operations.heartbeat import Heartbeat
+from operations.models import Category
+from operations.models.operation import ONE_RUNNING_PER_RESOURCE
+from operations.payload import validated
+from operations.registry import Kind
+from operations.signature import signature
+from operations.verbs import Envelope
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+#: A statement that met a deadlock, or a dead connection, is tried again this often.
+TRIES = 4
+
+
+class Outcome(enum.Enum):
+    """What came of a delivery."""
+
+    DONE = "done"
+    REFUSED = "refused"
+    RETRY = "retry"
+    DEFERRED = "deferred"
+    DEAD = "dead"
+    #: Not waiting, or not yet: nothing to do for this message.
+    DUPLICATE = "duplicate"
+    #: Its resource is in work; parked.
+    BUSY = "busy"
+    #: The claim was lost on the way; whoever has it now will settle.
+    LOST = "lost"
+
+
+_OUTCOMES: dict[type[Ending], Outcome] = {
+    Done: Outcome.DONE,
+    Refusal: Outcome.REFUSED,
+    Retry: Outcome.RETRY,
+    Defer: Outcome.DEFERRED,
+    Dead: Outcome.DEAD,
+}
+
+_heartbeat = Heartbeat()
+
+
+def execute(operation_id: uuid.UUID, kind_name: str, *, process: str) -> Outcome:
+    """Make one attempt at an operation, if it is there to be had.
+
+    :param process: names this worker process in the claim, for its death notice
+    :raises UnknownKind: this process does not know the kind
+    """
+    kind = registry.get(kind_name)
+    with logs.context(operation_id=str(operation_id), kind=kind_name):
+        row = _claim(operation_id, kind, f"{process}#{secrets.token_hex(4)}")
+        if row is None:
+            return _park(operation_id, kind)
+        reach("claim.made")
+        claim = Claim(row, kind)
+        with logs.context(
+            request_id=row.request_id,
+            idempotency_key=row.idempotency_key or "",
+            job_id=str(operation_id),
+            resource=row.resource,
+            attempt=row.attempts,
+        ):
+            return _attempt(claim)
+
+
+def _attempt(claim: Claim) -> Outcome:
+    started = time.monotonic()
+    lease = _lease_for(claim)
+    try:
+        ending = _hold(claim, lease) or _run(claim, lease)
+        outcome = _OUTCOMES[type(ending)]
+    except ClaimLost:
+        outcome = Outcome.LOST
+    finally:
+        _heartbeat.forget(claim)
+    _release(lease)
+    _publish(claim.woken)
+    reach("attempt.over")
+    log.info("attempt %s in %.0f ms", outcome.value, (time.monotonic() - started) * 1000)
+    return outcome
+
+
+# --- claim ---------------------------------------------------------------------------
+
+
+def _claim(id: uuid.UUID, kind: Kind, claimed_by: str) -> ClaimedRow | None:
+    def once() -> ClaimedRow | None:
+        return verbs.claim(id, kind.name, claimed_by=claimed_by, fifo=kind.fifo)
+
+    def again() -> ClaimedRow | None:
+        # The lost answer may have been "yes".
+        return verbs.claim_made(id, claimed_by=claimed_by) or once()
+
+    try:
+        return _persistently(once, again)
+    except IntegrityError as error:
+        if _constraint_of(error) != ONE_RUNNING_PER_RESOURCE:
+            raise
+        return None
+    except OperationalError as error:
+        if isinstance(error.__cause__, pg.LockNotAvailable):
+            return None
+        raise
+
+
+def _park(id: uuid.UUID, kind: Kind) -> Outcome:
+    """Not claimed: a duplicate is dropped, a row whose resource is busy leaves the queue."""
+    too_long = _persistently(lambda: verbs.park(id))
+    if too_long is None:
+        return Outcome.DUPLICATE
+    if too_long:
+        message = "The resource stayed busy for too long."
+        failure = Failure(
+            Category.LOCK,
+            "ResourceBusy",
+            message,
+            signature=signature(Category.LOCK, "ResourceBusy", message, kind.name),
+        )
+        _publish(_persistently(lambda: verbs.give_up_waiting(id, failure)))
+        return Outcome.DEAD
+    return Outcome.BUSY
+
+
+# --- lease ---------------------------------------------------------------------------
+
+
+def _lease_for(claim: Claim) -> Lease | None:
+    if not claim.resource:
+        return None
+    return Lease(claim.resource, ttl=settings.SEKALI_LEASE_TTL, owner=lease_owner(claim.id, claim.epoch))
+
+
+def lease_owner(id: uuid.UUID, epoch: int) -> str:
+    """The owner token of an attempt's lease, so that a rescue can release it."""
+    return f"{id}:{epoch}"
+
+
+def _hold(claim: Claim, lease: Lease | None) -> Ending | None:
+    """Keep other code that locks the same thing out. Not to be had: try again later."""
+    why = ""
+    if lease is not None:
+        try:
+            if not lease.acquire():
+                why = f"Somebody else holds the lease on {claim.resource}."
+        except LeaseUnavailable as error:
+            why = f"The lease server does not answer: {error}"
+    if why:
+        log.warning("deferred: %s", why)
+        return _settle(
+            claim, defer_or_give_up(claim, settings.SEKALI_PARK_DELAY, why, began=False)
+        )
+    reach("lease.acquired")
+    _heartbeat.watch(claim, lease)
+    return None
+
+
+def _release(lease: Lease | None) -> None:
+    if lease is None:
+        return
+    try:
+        lease.release()
+    except LeaseUnavailable as error:
+        log.warning("The lease will end by itself: %s", error)
+
+
+# --- run and settle ------------------------------------------------------------------
+
+
+def _run(claim: Claim, lease: Lease | None) -> Ending:
+    try:
+        payload = validated(claim.kind, claim.row.payload, claim.row.payload_revision)
+        if claim.kind.atomic:
+            return _run_atomic(claim, payload)
+        claim.kind.handler(claim, payload)
+        if claim.ended is None:
+            raise RuntimeError("The handler returned without claim.finish() or claim.refuse().")
+        return claim.ended
+    except ClaimLost:
+        raise
+    except Exception as error:
+        if claim.ended is not None:
+            # Committed already: what goes wrong afterwards cannot change it.
+            log.exception("The handler failed after it had finished.")
+            return claim.ended
+        ending = ending_of(error, claim)
+        _log_failure(ending, error)
+        return _settle(claim, ending)
+
+
+def _run_atomic(claim: Claim, payload: registry.Payload) -> Ending:
+    with claim.fenced():
+        claim.finish(claim.kind.handler(claim, payload))
+    assert claim.ended is not None
+    return claim.ended
+
+
+def _settle(claim: Claim, ending: Ending) -> Ending:
+    def once() -> list[Envelope]:
+        if isinstance(ending, Defer):
+            return verbs.defer(claim.row, ending)
+        return verbs.settle(claim.row, ending, retention=claim.kind.key_retention)
+
+    # Tried again after a lost answer it finds nothing to settle, and that is right:
+    # the attempt is over either way, and only a wake may be missed, which `due_at` mends.
+    claim.woken = _persistently(once)
+    reach("settle.committed")
+    return ending
+
+
+def _log_failure(ending: Ending, error: Exception) -> None:
+    if isinstance(ending, Dead) or (
+        isinstance(ending, Retry) and ending.failure.category == Category.BUG
+    ):
+        log.error("attempt failed: %s", error, exc_info=error)
+    else:
+        log.warning("attempt failed: %s: %s", type(error).__name__, error)
+
+
+def _publish(woken: list[Envelope]) -> None:
+    for envelope in woken:
+        get_broker().try_publish(envelope)
+
+
+# --- the database, persistently ------------------------------------------------------
+
+
+def _persistently(once: Callable[[], T], again: Callable[[], T] | None = None) -> T:
+    """Run a single statement; try again after a deadlock or on a new connection.
+
+    This is the health check of a kept connection, without a statement of its own.
+    """
+    for attempt in range(1, TRIES + 1):
+        try:
+            return once() if attempt == 1 or again is None else again()
+        except (OperationalError, InterfaceError) as error:
+            if attempt == TRIES or isinstance(error.__cause__, pg.LockNotAvailable):
+                raise
+            if not isinstance(error.__cause__, pg.DeadlockDetected | pg.SerializationFailure):
+                log.warning("The database connection is gone: %s", error)
+                connection.close()
+            time.sleep(0.05 * 3**attempt * (1 + secrets.randbelow(100) / 100))
+    raise AssertionError("unreachable")
+
+
+def _constraint_of(error: IntegrityError) -> str:
+    cause = error.__cause__
+    return (cause.diag.constraint_name or "") if isinstance(cause, pg.Error) else ""

@@ -1,0 +1,898 @@
+"""Every change of an operation's state, one guarded statement each.
+
+The rule behind all of them: a statement names the state it leaves and, for a worker,
+the claim it holds. No row changed means that the race is lost, and the caller stops.
+
+========================  ==========================================================
+:func:`accept`            (nothing) → pending, with its idempotency record
+:func:`claim`             pending → running, under a new epoch
+:func:`park`              pending → pending, off the queue while its resource is busy
+:func:`give_up_waiting`   pending → dead, when its resource stayed busy too long
+:func:`settle`            running → done, failed, pending or dead; by the claim only
+:func:`defer`             running → pending, uncounted; by the claim only
+:func:`fence`             running → running, effects begun; by the claim only
+:func:`keep`              running → running, due later; by the claim only
+:func:`rescue_expired`    running → pending or dead, when its heartbeat ended
+:func:`rescue_claims_of`  running → pending or dead, when its process died
+:func:`hand_back`         running → pending, uncounted, when its process has left
+:func:`cancel`            pending → cancelled, if never claimed
+:func:`replay`            dead → pending
+:func:`discard`           dead → cancelled, or its compensation begins
+:func:`finish_discard`    dead → cancelled, when its compensation is done
+:func:`take_due`          pending → pending, marked as sent
+:func:`take_lost`         pending → pending, marked as sent again
+:func:`forget_sent`       pending → pending, owed to the broker again
+========================  ==========================================================
+
+Time is the database's: ``statement_timestamp()``, since the clocks of two hosts differ
+and ``now()`` stands still inside a transaction.
+"""
+
+import json
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from django.conf import settings
+from django.db import connection
+
+from operations import problems
+from operations.claimed_row import ClaimedRow
+from operations.endings import Dead, Defer, Done, Failure, Refusal, Retry
+from operations.errors import ClaimLost
+from operations.models import Category, Outcome, State
+from operations.signature import signature
+
+
+class Envelope(NamedTuple):
+    """All that a message needs to say of an operation."""
+
+    id: uuid.UUID
+    kind: str
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """An operation as a client may see it, and whether this request made it."""
+
+    operation: dict[str, Any]
+    replayed: bool
+    fingerprint: str
+    fingerprint_version: int
+
+
+@dataclass(frozen=True)
+class Rescued:
+    """An attempt whose worker is gone. Its lease, if it had one, is still held."""
+
+    id: uuid.UUID
+    kind: str
+    resource: str
+    epoch: int
+    state: State
+
+
+#: Wakes the next eligible row of every resource in ``freed``. SKIP LOCKED, because a
+#: claim holds its row while it waits for the unique index, and would deadlock with us.
+#: A head that is already sent needs no second message.
+_WAKE = """
+woken AS (
+    UPDATE operations_operation AS o
+    SET sent_at = statement_timestamp(),
+        due_at = statement_timestamp() + %(evidence_age)s * interval '1 second'
+    FROM (
+        SELECT next.id FROM freed CROSS JOIN LATERAL (
+            SELECT id FROM operations_operation
+            WHERE resource = freed.resource AND state = 'pending'
+              AND not_before <= statement_timestamp() AND id <> freed.id
+            ORDER BY seq LIMIT 1 FOR UPDATE SKIP LOCKED
+        ) AS next
+        WHERE freed.resource <> ''
+    ) AS head
+    WHERE o.id = head.id AND o.sent_at IS NULL
+    RETURNING o.id, o.kind
+)
+"""
+
+#: What a client may see of an operation.
+VISIBLE = (
+    "id, kind, state, resource, result, error, attempts, not_before, created_at, "
+    "started_at, finished_at, version"
+)
+_VISIBLE_NAMES = VISIBLE.replace(" ", "").split(",")
+_VISIBLE_OF_O = ", ".join(f"o.{name}" for name in _VISIBLE_NAMES)
+
+# --- accept --------------------------------------------------------------------------
+
+_ACCEPT = f"""
+WITH record AS (
+    INSERT INTO operations_idempotencyrecord
+        (owner_id, kind, key, fingerprint, fingerprint_version, operation_id, replays,
+         created_at, expires_at)
+    VALUES (%(owner)s, %(kind)s, %(key)s, %(fingerprint)s, %(fingerprint_version)s, %(id)s, 0,
+            statement_timestamp(), statement_timestamp() + %(retention)s)
+    ON CONFLICT (owner_id, kind, key) DO NOTHING
+    RETURNING operation_id
+)
+INSERT INTO operations_operation
+    (id, owner_id, kind, payload, payload_revision, resource, state, claimed_by, not_before,
+     due_at, sent_at, effects_began, attempts, losses, bugs, deferrals, precondition,
+     request_id, traceparent, created_at, version)
+SELECT operation_id, %(owner)s, %(kind)s, %(payload)s::jsonb, %(payload_revision)s,
+    %(resource)s, 'pending', '', statement_timestamp(),
+    statement_timestamp() + %(evidence_age)s * interval '1 second',
+    CASE WHEN %(send)s THEN statement_timestamp() END,
+    false, 0, 0, 0, 0, %(precondition)s::jsonb, %(request_id)s, %(traceparent)s,
+    statement_timestamp(), 1
+FROM record
+RETURNING {VISIBLE}
+"""
+
+
+def accept(
+    *,
+    id: uuid.UUID,
+    owner: int,
+    kind: str,
+    key: str,
+    fingerprint: str,
+    fingerprint_version: int,
+    payload: dict[str, Any],
+    payload_revision: int,
+    resource: str,
+    precondition: dict[str, Any] | None,
+    retention: timedelta,
+    send: bool,
+    request_id: str = "",
+    traceparent: str = "",
+) -> dict[str, Any] | None:
+    """Insert an operation and the record of its key, or neither. One statement.
+
+    :param send: the caller will publish at once; otherwise the dispatcher owes it
+    :returns: the operation, or None when the key is known already
+    """
+    return _one(
+        _ACCEPT,
+        {
+            "id": id,
+            "owner": owner,
+            "kind": kind,
+            "key": key,
+            "fingerprint": fingerprint,
+            "fingerprint_version": fingerprint_version,
+            "payload": json.dumps(payload),
+            "payload_revision": payload_revision,
+            "resource": resource,
+            "precondition": None if precondition is None else json.dumps(precondition),
+            "retention": retention,
+            # An unsent row is the dispatcher's at once.
+            "evidence_age": settings.SEKALI_EVIDENCE_AGE if send else 0,
+            "send": send,
+            "request_id": request_id,
+            "traceparent": traceparent,
+        },
+    )
+
+
+_FIND = f"""
+WITH record AS (
+    UPDATE operations_idempotencyrecord SET replays = replays + 1
+    WHERE owner_id = %(owner)s AND kind = %(kind)s AND key = %(key)s
+    RETURNING operation_id, fingerprint, fingerprint_version
+)
+SELECT record.fingerprint, record.fingerprint_version, {_VISIBLE_OF_O}
+FROM record JOIN operations_operation AS o ON o.id = record.operation_id
+"""
+
+
+def find_by_key(*, owner: int, kind: str, key: str) -> Accepted | None:
+    """The operation that a key stands for, counting the replay. One statement."""
+    row = _one(_FIND, {"owner": owner, "kind": kind, "key": key})
+    if row is None:
+        return None
+    fingerprint, version = row.pop("fingerprint"), row.pop("fingerprint_version")
+    return Accepted(row, replayed=True, fingerprint=fingerprint, fingerprint_version=version)
+
+
+# --- claim ---------------------------------------------------------------------------
+
+_CLAIM_RETURNS = """
+    o.id, o.owner_id, o.kind, o.payload, o.payload_revision, o.resource, o.epoch, o.attempts,
+    o.losses, o.bugs, o.effects_began, o.deferred_since, o.precondition, o.request_id,
+    o.traceparent, o.sent_at AS queued_at, o.started_at, o.created_at, o.claimed_by,
+    (SELECT key FROM operations_idempotencyrecord WHERE operation_id = o.id) AS idempotency_key
+"""
+
+_CLAIM = f"""
+UPDATE operations_operation AS o
+SET state = 'running',
+    epoch = nextval('operations_epoch'),
+    attempts = o.attempts + 1,
+    claimed_by = %(claimed_by)s,
+    started_at = statement_timestamp(),
+    due_at = statement_timestamp() + %(ttl)s * interval '1 second',
+    version = o.version + 1
+FROM (
+    SELECT id, epoch, started_at FROM operations_operation
+    WHERE id = %(id)s AND state = 'pending' FOR UPDATE
+) AS prior
+WHERE o.id = prior.id AND o.state = 'pending' AND o.kind = %(kind)s
+  AND o.not_before <= statement_timestamp()
+  AND NOT EXISTS (
+    SELECT 1 FROM operations_operation AS other
+    WHERE other.resource = o.resource AND o.resource <> '' AND other.id <> o.id
+      AND (other.state = 'running'
+           OR (%(fifo)s AND other.state = 'pending' AND other.seq < o.seq))
+  )
+RETURNING {_CLAIM_RETURNS}, prior.epoch AS prior_epoch, prior.started_at AS prior_started_at
+"""
+
+_CLAIM_MADE = f"""
+SELECT {_CLAIM_RETURNS}, o.epoch AS prior_epoch, o.started_at AS prior_started_at
+FROM operations_operation AS o
+WHERE o.id = %(id)s AND o.state = 'running' AND o.claimed_by = %(claimed_by)s
+"""
+
+
+def claim(id: uuid.UUID, kind: str, *, claimed_by: str, fifo: bool) -> ClaimedRow | None:
+    """Take a pending operation whose time has come and whose resource is free.
+
+    :param claimed_by: unique for this delivery, see :func:`claim_made`
+    :raises IntegrityError: the resource was taken by somebody in this very moment
+    """
+    row = _one(
+        _CLAIM,
+        {
+            "id": id,
+            "kind": kind,
+            "claimed_by": claimed_by,
+            "ttl": settings.SEKALI_CLAIM_TTL,
+            "fifo": fifo,
+        },
+    )
+    return None if row is None else ClaimedRow(**row)
+
+
+def claim_made(id: uuid.UUID, *, claimed_by: str) -> ClaimedRow | None:
+    """The claim of this very delivery, when its answer was lost with the connection."""
+    row = _one(_CLAIM_MADE, {"id": id, "claimed_by": claimed_by})
+    return None if row is None else ClaimedRow(**row)
+
+
+_PARK = """
+UPDATE operations_operation AS o
+SET sent_at = NULL,
+    due_at = statement_timestamp() + %(delay)s * interval '1 second',
+    deferrals = deferrals + 1,
+    deferred_since = COALESCE(deferred_since, statement_timestamp())
+WHERE id = %(id)s AND state = 'pending' AND not_before <= statement_timestamp()
+RETURNING deferred_since < statement_timestamp() - %(limit)s * interval '1 second' AS too_long
+"""
+
+
+def park(id: uuid.UUID) -> bool | None:
+    """Take an operation whose resource is busy off the queue for a few seconds, uncounted.
+
+    :returns: None when it was not waiting (a duplicate or early delivery), else whether
+        it has waited longer than its bound
+    """
+    row = _one(
+        _PARK,
+        {"id": id, "delay": settings.SEKALI_PARK_DELAY, "limit": settings.SEKALI_DEFER_LIMIT},
+    )
+    return None if row is None else bool(row["too_long"])
+
+
+
+_GIVE_UP_WAITING = f"""
+WITH freed AS (
+    UPDATE operations_operation
+    SET state = 'dead', due_at = NULL, finished_at = statement_timestamp(), version = version + 1,
+        error = %(error)s::jsonb
+    WHERE id = %(id)s AND state = 'pending'
+    RETURNING id, kind, resource, attempts, created_at, started_at
+), letter AS (
+    INSERT INTO operations_deadletter
+        (operation_id, kind, idempotency_key, attempts, first_processed_at, last_processed_at,
+         category, error_type, message, signature, dependency, traceback, queue, state,
+         created_at, reason)
+    SELECT id, kind,
+        COALESCE((SELECT key FROM operations_idempotencyrecord WHERE operation_id = freed.id), ''),
+        attempts, (SELECT min(started_at) FROM operations_attempt WHERE operation_id = freed.id),
+        started_at, 'lock', %(error_type)s, %(message)s, %(signature)s, '', '', '', 'open',
+        statement_timestamp(), ''
+    FROM freed
+), {_WAKE}
+SELECT id, kind FROM woken
+"""
+
+
+def give_up_waiting(id: uuid.UUID, failure: Failure) -> list[Envelope]:
+    """End an operation whose resource stayed busy beyond all bounds."""
+    return _envelopes(
+        _GIVE_UP_WAITING,
+        {
+            "id": id,
+            "error": json.dumps(problems.of_failure(failure)),
+            "error_type": failure.error_type,
+            "message": failure.message,
+            "signature": failure.signature,
+            "evidence_age": settings.SEKALI_EVIDENCE_AGE,
+        },
+    )
+
+
+# --- while running -------------------------------------------------------------------
+
+_FENCE = """
+UPDATE operations_operation SET effects_began = true
+WHERE id = %(id)s AND state = 'running' AND epoch = %(epoch)s
+"""
+
+
+def fence(claim: ClaimedRow) -> None:
+    """The last statement before a COMMIT in the middle of an attempt.
+
+    :raises ClaimLost: the claim is no longer ours; let the transaction roll back
+    """
+    if not _changed(_FENCE, {"id": claim.id, "epoch": claim.epoch}):
+        raise ClaimLost(claim.id)
+
+
+_KEEP = """
+UPDATE operations_operation SET due_at = statement_timestamp() + %(ttl)s * interval '1 second'
+WHERE id = %(id)s AND state = 'running' AND epoch = %(epoch)s
+"""
+
+
+def keep(claim: ClaimedRow) -> bool:
+    """A heartbeat: put off the rescue. False: the claim is lost."""
+    parameters = {"id": claim.id, "epoch": claim.epoch, "ttl": settings.SEKALI_CLAIM_TTL}
+    return _changed(_KEEP, parameters) == 1
+
+
+# --- settle --------------------------------------------------------------------------
+
+_SETTLE = f"""
+WITH freed AS (
+    UPDATE operations_operation
+    SET state = %(state)s,
+        claimed_by = '',
+        version = version + 1,
+        result = %(result)s::jsonb,
+        error = %(error)s::jsonb,
+        effects_began = effects_began OR %(effects)s,
+        bugs = bugs + %(bug)s,
+        deferred_since = NULL,
+        sent_at = CASE WHEN %(ended)s THEN sent_at END,
+        not_before = CASE WHEN %(ended)s THEN not_before
+            ELSE statement_timestamp() + %(delay)s * interval '1 second' END,
+        due_at = CASE WHEN NOT %(ended)s
+            THEN statement_timestamp() + %(delay)s * interval '1 second' END,
+        finished_at = CASE WHEN %(ended)s THEN statement_timestamp() END
+    WHERE id = %(id)s AND state = 'running' AND epoch = %(epoch)s
+    RETURNING id, kind, resource, epoch, attempts, started_at, state
+), attempt AS (
+    INSERT INTO operations_attempt
+        (operation_id, epoch, kind, worker, queued_at, started_at, finished_at, outcome,
+         category, dependency, error_type, message, next_delay)
+    SELECT id, epoch, kind, %(worker)s, %(queued_at)s, started_at, statement_timestamp(),
+        %(outcome)s, %(category)s, %(dependency)s, %(error_type)s, %(message)s, %(next_delay)s
+    FROM freed
+), record AS (
+    UPDATE operations_idempotencyrecord AS r
+    SET expires_at = statement_timestamp() + %(retention)s
+    FROM freed WHERE %(ended)s AND r.operation_id = freed.id
+), letter AS (
+    INSERT INTO operations_deadletter
+        (operation_id, kind, idempotency_key, attempts, first_processed_at, last_processed_at,
+         category, dependency, error_type, message, traceback, signature, queue, state,
+         created_at, reason)
+    SELECT id, kind, %(key)s, attempts,
+        COALESCE((SELECT min(started_at) FROM operations_attempt WHERE operation_id = freed.id),
+                 started_at),
+        statement_timestamp(), %(category)s, %(dependency)s, %(error_type)s, %(message)s,
+        %(traceback)s, %(signature)s, '', 'open', statement_timestamp(), ''
+    FROM freed WHERE state = 'dead'
+), {_WAKE}
+SELECT (SELECT id FROM freed) AS settled, woken.id, woken.kind
+FROM (SELECT 1) AS always LEFT JOIN woken ON true
+"""
+
+
+def settle(
+    claim: ClaimedRow, ending: Done | Refusal | Retry | Dead, *, retention: timedelta
+) -> list[Envelope]:
+    """End the attempt, with its row in the history, and wake whoever waits for the resource.
+
+    :returns: what was woken, marked as sent and so to be published after the commit
+    :raises ClaimLost: the claim is no longer ours; let the transaction roll back
+    """
+    parameters: dict[str, Any] = {
+        "id": claim.id,
+        "epoch": claim.epoch,
+        "worker": claim.claimed_by,
+        "queued_at": claim.queued_at,
+        "key": claim.idempotency_key or "",
+        "retention": retention,
+        "evidence_age": settings.SEKALI_EVIDENCE_AGE,
+        "result": None,
+        "error": None,
+        "effects": False,
+        "bug": 0,
+        "delay": 0,
+        "ended": True,
+        "category": "",
+        "dependency": "",
+        "error_type": "",
+        "message": "",
+        "traceback": "",
+        "signature": "",
+        "next_delay": None,
+    }
+    match ending:
+        case Done(result):
+            parameters |= {
+                "state": State.DONE,
+                "outcome": Outcome.DONE,
+                "result": None if result is None else json.dumps(result),
+                "effects": True,
+            }
+        case Refusal(code, detail):
+            parameters |= {
+                "state": State.FAILED,
+                "outcome": Outcome.REFUSED,
+                "error": json.dumps(problems.of_refusal(code, detail)),
+                "error_type": code[:200],
+                "message": detail,
+            }
+        case Retry(failure, delay):
+            parameters |= {
+                "state": State.PENDING,
+                "outcome": Outcome.RETRY,
+                "ended": False,
+                "delay": delay,
+                "next_delay": delay,
+                "bug": int(failure.category == Category.BUG),
+            } | _columns(failure)
+        case Dead(failure):
+            parameters |= {
+                "state": State.DEAD,
+                "outcome": Outcome.DEAD,
+                "error": json.dumps(problems.of_failure(failure)),
+                "bug": int(failure.category == Category.BUG),
+            } | _columns(failure)
+    rows = _all(_SETTLE, parameters)
+    if rows[0]["settled"] is None:
+        raise ClaimLost(claim.id)
+    return [Envelope(row["id"], row["kind"]) for row in rows if row["id"] is not None]
+
+
+def _columns(failure: Failure) -> dict[str, Any]:
+    return {
+        "category": failure.category,
+        "dependency": failure.dependency,
+        "error_type": failure.error_type,
+        "message": failure.message,
+        "traceback": failure.traceback,
+        "signature": failure.signature,
+    }
+
+
+_DEFER = f"""
+WITH freed AS (
+    UPDATE operations_operation
+    SET state = 'pending', claimed_by = '', version = version + 1, sent_at = NULL,
+        attempts = attempts - 1,
+        epoch = CASE WHEN %(began)s THEN epoch ELSE %(prior_epoch)s END,
+        started_at = CASE WHEN %(began)s THEN started_at ELSE %(prior_started_at)s END,
+        deferrals = deferrals + 1,
+        deferred_since = COALESCE(deferred_since, statement_timestamp()),
+        not_before = statement_timestamp() + %(delay)s * interval '1 second',
+        due_at = statement_timestamp() + %(delay)s * interval '1 second'
+    WHERE id = %(id)s AND state = 'running' AND epoch = %(epoch)s
+    RETURNING id, resource
+), {_WAKE}
+SELECT (SELECT id FROM freed) AS settled, woken.id, woken.kind
+FROM (SELECT 1) AS always LEFT JOIN woken ON true
+"""
+
+
+def defer(claim: ClaimedRow, ending: Defer) -> list[Envelope]:
+    """End the attempt as if it had not been: uncounted, to be tried after a while.
+
+    Before the handler began, also the prior epoch comes back, so that an operation that
+    never ran can still be cancelled.
+
+    :raises ClaimLost: the claim is no longer ours
+    """
+    rows = _all(
+        _DEFER,
+        {
+            "id": claim.id,
+            "epoch": claim.epoch,
+            "began": ending.began,
+            "prior_epoch": claim.prior_epoch,
+            "prior_started_at": claim.prior_started_at,
+            "delay": ending.delay,
+            "evidence_age": settings.SEKALI_EVIDENCE_AGE,
+        },
+    )
+    if rows[0]["settled"] is None:
+        raise ClaimLost(claim.id)
+    return [Envelope(row["id"], row["kind"]) for row in rows if row["id"] is not None]
+
+
+# --- rescue --------------------------------------------------------------------------
+
+_LOST_MESSAGE = "The worker that held this operation ended without a word."
+
+_RESCUE = """
+WITH lost AS (
+    SELECT id, claimed_by, sent_at, started_at, epoch FROM operations_operation
+    WHERE state = 'running' AND {which}
+    ORDER BY due_at LIMIT 500 FOR UPDATE SKIP LOCKED
+), freed AS (
+    UPDATE operations_operation AS o
+    SET state = CASE WHEN o.losses + 1 >= %(max_losses)s THEN 'dead' ELSE 'pending' END,
+        losses = o.losses + 1,
+        claimed_by = '',
+        version = o.version + 1,
+        sent_at = NULL,
+        not_before = statement_timestamp(),
+        due_at = CASE WHEN o.losses + 1 < %(max_losses)s THEN statement_timestamp() END,
+        finished_at = CASE WHEN o.losses + 1 >= %(max_losses)s THEN statement_timestamp() END,
+        error = CASE WHEN o.losses + 1 >= %(max_losses)s THEN %(error)s::jsonb END
+    FROM lost WHERE o.id = lost.id AND o.state = 'running' AND o.epoch = lost.epoch
+    RETURNING o.id, o.kind, o.resource, o.epoch, o.attempts, o.state, lost.claimed_by,
+        lost.sent_at, lost.started_at
+), attempt AS (
+    INSERT INTO operations_attempt
+        (operation_id, epoch, kind, worker, queued_at, started_at, finished_at, outcome,
+         category, dependency, error_type, message, next_delay)
+    SELECT id, epoch, kind, claimed_by, sent_at, started_at, statement_timestamp(), 'lost',
+        'worker_lost', '', 'WorkerLost', %(message)s, CASE WHEN state = 'pending' THEN 0 END
+    FROM freed
+), letter AS (
+    INSERT INTO operations_deadletter
+        (operation_id, kind, idempotency_key, attempts, first_processed_at, last_processed_at,
+         category, dependency, error_type, message, traceback, signature, queue, state,
+         created_at, reason)
+    SELECT id, kind,
+        COALESCE((SELECT key FROM operations_idempotencyrecord WHERE operation_id = freed.id), ''),
+        attempts,
+        COALESCE((SELECT min(started_at) FROM operations_attempt WHERE operation_id = freed.id),
+                 started_at),
+        statement_timestamp(), 'worker_lost', '', 'WorkerLost', %(message)s, '',
+        %(signature)s, '', 'open', statement_timestamp(), ''
+    FROM freed WHERE state = 'dead'
+), {wake}
+SELECT id, kind, resource, epoch, state, false AS woken FROM freed
+UNION ALL
+SELECT id, kind, '', 0, 'pending', true FROM woken
+"""
+_RESCUE_EXPIRED = _RESCUE.format(which="due_at <= statement_timestamp()", wake=_WAKE)
+_RESCUE_OF_PROCESS = _RESCUE.format(which="starts_with(claimed_by, %(process)s)", wake=_WAKE)
+
+
+def rescue_expired() -> tuple[list[Rescued], list[Envelope]]:
+    """Take back what runs without a heartbeat, and tell what was woken by that."""
+    return _rescue(_RESCUE_EXPIRED, {})
+
+
+def rescue_claims_of(process: str) -> tuple[list[Rescued], list[Envelope]]:
+    """Take back what a process held that is known to be dead.
+
+    :param process: as its claims name it, with its start time, so that a late notice does
+        not hit the claims of a process that got the same number
+    """
+    return _rescue(_RESCUE_OF_PROCESS, {"process": process + "#"})
+
+
+_HAND_BACK = f"""
+WITH freed AS (
+    UPDATE operations_operation
+    SET state = 'pending', claimed_by = '', version = version + 1, sent_at = NULL,
+        attempts = attempts - 1, not_before = statement_timestamp(),
+        due_at = statement_timestamp()
+    WHERE state = 'running' AND starts_with(claimed_by, %(process)s)
+    RETURNING id, kind, resource, epoch, state
+), {_WAKE}
+SELECT id, kind, resource, epoch, state, false AS woken FROM freed
+UNION ALL
+SELECT id, kind, '', 0, 'pending', true FROM woken
+"""
+
+
+def hand_back(process: str) -> tuple[list[Rescued], list[Envelope]]:
+    """Give back, uncounted, what a process held that was asked to leave and has left."""
+    return _split(
+        _all(
+            _HAND_BACK,
+            {"process": process + "#", "evidence_age": settings.SEKALI_EVIDENCE_AGE},
+        )
+    )
+
+
+def _rescue(sql: str, which: dict[str, Any]) -> tuple[list[Rescued], list[Envelope]]:
+    failure = Failure(Category.WORKER_LOST, "WorkerLost", _LOST_MESSAGE)
+    rows = _all(
+        sql,
+        which
+        | {
+            "max_losses": settings.SEKALI_MAX_LOSSES,
+            "error": json.dumps(problems.of_failure(failure)),
+            "message": _LOST_MESSAGE,
+            "signature": signature(failure.category, failure.error_type, _LOST_MESSAGE, ""),
+            "evidence_age": settings.SEKALI_EVIDENCE_AGE,
+        },
+    )
+    return _split(rows)
+
+
+def _split(rows: list[dict[str, Any]]) -> tuple[list[Rescued], list[Envelope]]:
+    freed = [
+        Rescued(row["id"], row["kind"], row["resource"], row["epoch"], State(row["state"]))
+        for row in rows
+        if not row["woken"]
+    ]
+    return freed, [Envelope(row["id"], row["kind"]) for row in rows if row["woken"]]
+
+
+# --- by people -----------------------------------------------------------------------
+
+_CANCEL = f"""
+WITH freed AS (
+    UPDATE operations_operation
+    SET state = 'cancelled', due_at = NULL, finished_at = statement_timestamp(),
+        version = version + 1
+    WHERE id = %(id)s AND owner_id = %(owner)s AND state = 'pending' AND epoch IS NULL
+      AND (%(versions)s::int[] IS NULL OR version = ANY(%(versions)s::int[]))
+    RETURNING {VISIBLE}
+), record AS (
+    UPDATE operations_idempotencyrecord AS r
+    SET expires_at = statement_timestamp() + (r.expires_at - r.created_at)
+    FROM freed WHERE r.operation_id = freed.id
+), {_WAKE}
+SELECT {", ".join(f"freed.{name}" for name in _VISIBLE_NAMES)},
+    woken.id AS woken_id, woken.kind AS woken_kind
+FROM freed LEFT JOIN woken ON true
+"""
+
+
+def cancel(
+    id: uuid.UUID, *, owner: int, versions: list[int] | None
+) -> tuple[dict[str, Any], list[Envelope]] | None:
+    """End an operation that was never claimed.
+
+    :param versions: cancel only if its version is one of these
+    :returns: the cancelled operation and what was woken, or None: not cancellable
+    """
+    row = _one(
+        _CANCEL,
+        {
+            "id": id,
+            "owner": owner,
+            "versions": versions,
+            "evidence_age": settings.SEKALI_EVIDENCE_AGE,
+        },
+    )
+    if row is None:
+        return None
+    woken_id, woken_kind = row.pop("woken_id"), row.pop("woken_kind")
+    return row, [] if woken_id is None else [Envelope(woken_id, woken_kind)]
+
+
+_REPLAY = """
+WITH letter AS (
+    UPDATE operations_deadletter
+    SET state = 'replayed', decided_by_id = %(by)s, decided_at = statement_timestamp(),
+        reason = %(reason)s
+    WHERE id = %(letter)s AND state = 'open'
+      AND operation_id IN (SELECT id FROM operations_operation WHERE state = 'dead')
+    RETURNING operation_id
+)
+UPDATE operations_operation AS o
+SET state = 'pending', error = NULL, finished_at = NULL, version = version + 1,
+    attempts = 0, losses = 0, bugs = 0, deferrals = 0, deferred_since = NULL,
+    sent_at = NULL, not_before = statement_timestamp(), due_at = statement_timestamp()
+FROM letter WHERE o.id = letter.operation_id AND o.state = 'dead'
+"""
+
+
+def replay(letter: int, *, by: int, reason: str = "") -> bool:
+    """Send a dead operation round again, with all its chances. False: it is not open."""
+    return _changed(_REPLAY, {"letter": letter, "by": by, "reason": reason}) == 1
+
+
+_DISCARD = f"""
+WITH letter AS (
+    UPDATE operations_deadletter AS l
+    SET state = CASE WHEN o.effects_began AND %(compensation)s::text IS NOT NULL
+            THEN 'discarding' ELSE 'discarded' END,
+        decided_by_id = %(by)s, decided_at = statement_timestamp(), reason = %(reason)s
+    FROM operations_operation AS o
+    WHERE l.id = %(letter)s AND l.state = 'open' AND o.id = l.operation_id AND o.state = 'dead'
+    RETURNING l.operation_id, l.state, o.resource, o.request_id, o.traceparent
+), freed AS (
+    UPDATE operations_operation AS o
+    SET state = 'cancelled', version = version + 1, finished_at = statement_timestamp()
+    FROM letter WHERE o.id = letter.operation_id AND o.state = 'dead'
+      AND letter.state = 'discarded'
+    RETURNING o.id
+), record AS (
+    UPDATE operations_idempotencyrecord AS r SET expires_at = statement_timestamp() + %(retention)s
+    FROM freed WHERE r.operation_id = freed.id
+), compensation AS (
+    INSERT INTO operations_operation
+        (id, owner_id, kind, payload, payload_revision, resource, state, claimed_by, not_before,
+         due_at, effects_began, attempts, losses, bugs, deferrals, request_id, traceparent,
+         created_at, version)
+    SELECT %(id)s, NULL, %(compensation)s, jsonb_build_object('operation', operation_id), 1,
+        resource, 'pending', '', statement_timestamp(), statement_timestamp(), false, 0, 0, 0, 0,
+        request_id, traceparent, statement_timestamp(), 1
+    FROM letter WHERE state = 'discarding'
+)
+SELECT state FROM letter
+"""
+
+
+def discard(
+    letter: int, *, compensation: str | None, compensation_id: uuid.UUID, retention: timedelta,
+    by: int, reason: str
+) -> str | None:
+    """Give a dead operation up. What it did outside is undone first, by an operation.
+
+    :param compensation: the kind that undoes this kind's effects, if there is one
+    :returns: ``discarded``, ``discarding``, or None: the letter is not open
+    """
+    row = _one(
+        _DISCARD,
+        {
+            "letter": letter,
+            "compensation": compensation,
+            "id": compensation_id,
+            "retention": retention,
+            "by": by,
+            "reason": reason,
+        },
+    )
+    return None if row is None else str(row["state"])
+
+
+_FINISH_DISCARD = """
+WITH letter AS (
+    UPDATE operations_deadletter SET state = 'discarded'
+    WHERE operation_id = %(id)s AND state = 'discarding'
+    RETURNING operation_id
+), record AS (
+    UPDATE operations_idempotencyrecord AS r
+    SET expires_at = statement_timestamp() + %(retention)s
+    FROM letter WHERE r.operation_id = letter.operation_id
+)
+UPDATE operations_operation AS o
+SET state = 'cancelled', version = version + 1, finished_at = statement_timestamp()
+FROM letter WHERE o.id = letter.operation_id AND o.state = 'dead'
+"""
+
+
+def finish_discard(id: uuid.UUID, *, retention: timedelta) -> None:
+    """Close an operation whose effects are undone; in the transaction that undid the last.
+
+    :raises ClaimLost: it is not being discarded
+    """
+    if not _changed(_FINISH_DISCARD, {"id": id, "retention": retention}):
+        raise ClaimLost(id)
+
+
+# --- dispatch ------------------------------------------------------------------------
+
+_TAKE_DUE = """
+WITH due AS (
+    SELECT o.id FROM operations_operation AS o
+    WHERE o.state = 'pending' AND o.sent_at IS NULL AND o.due_at <= statement_timestamp()
+      AND o.not_before <= statement_timestamp() AND o.kind = ANY(%(kinds)s)
+      AND (o.resource = '' OR NOT EXISTS (
+        SELECT 1 FROM operations_operation AS other
+        WHERE other.resource = o.resource AND other.id <> o.id
+          AND (other.state = 'running' OR (other.state = 'pending' AND other.seq < o.seq
+               AND other.not_before <= statement_timestamp()))))
+    ORDER BY o.due_at LIMIT %(limit)s
+    FOR UPDATE SKIP LOCKED
+)
+UPDATE operations_operation AS o
+SET sent_at = statement_timestamp(),
+    due_at = statement_timestamp() + %(evidence_age)s * interval '1 second'
+FROM due WHERE o.id = due.id
+RETURNING o.id, o.kind
+"""
+
+
+def take_due(kinds: Sequence[str], limit: int) -> list[Envelope]:
+    """Mark as sent what is owed to the broker: heads of free resources, rows without one."""
+    return _envelopes(
+        _TAKE_DUE,
+        {"kinds": list(kinds), "limit": limit, "evidence_age": settings.SEKALI_EVIDENCE_AGE},
+    )
+
+
+_TAKE_LOST = """
+WITH lost AS (
+    SELECT id FROM operations_operation
+    WHERE state = 'pending' AND sent_at <= %(sent_before)s AND due_at <= statement_timestamp()
+      AND kind = ANY(%(kinds)s)
+    LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+)
+UPDATE operations_operation AS o
+SET sent_at = statement_timestamp(),
+    due_at = statement_timestamp() + %(interval)s * interval '1 second'
+FROM lost WHERE o.id = lost.id
+RETURNING o.id, o.kind
+"""
+
+
+def take_lost(kinds: Sequence[str], sent_before: datetime, limit: int) -> list[Envelope]:
+    """Mark as sent again what was sent before a time by which its message must have come."""
+    return _envelopes(
+        _TAKE_LOST,
+        {
+            "kinds": list(kinds),
+            "sent_before": sent_before,
+            "limit": limit,
+            "interval": settings.SEKALI_RESEND_INTERVAL,
+        },
+    )
+
+
+_FORGET_SENT = """
+WITH sent AS (
+    SELECT id FROM operations_operation
+    WHERE state = 'pending' AND sent_at <= %(before)s LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+)
+UPDATE operations_operation AS o SET sent_at = NULL, due_at = statement_timestamp()
+FROM sent WHERE o.id = sent.id
+"""
+
+
+def forget_sent(before: datetime, limit: int) -> int:
+    """Owe every waiting operation a publish again: the broker has forgotten them."""
+    return _changed(_FORGET_SENT, {"before": before, "limit": limit})
+
+
+# --- one cursor ----------------------------------------------------------------------
+
+
+def _all(sql: str, parameters: dict[str, Any]) -> list[dict[str, Any]]:
+    with connection.cursor() as cursor:
+        cursor.execute(sql, parameters)
+        assert cursor.description is not None
+        names = [column.name for column in cursor.description]
+        return [_decoded(dict(zip(names, row, strict=True))) for row in cursor.fetchall()]
+
+
+def _one(sql: str, parameters: dict[str, Any]) -> dict[str, Any] | None:
+    rows = _all(sql, parameters)
+    return rows[0] if rows else None
+
+
+def _changed(sql: str, parameters: dict[str, Any]) -> int:
+    with connection.cursor() as cursor:
+        cursor.execute(sql, parameters)
+        return cursor.rowcount
+
+
+def _envelopes(sql: str, parameters: dict[str, Any]) -> list[Envelope]:
+    return [Envelope(row["id"], row["kind"]) for row in _all(sql, parameters)]
+
+
+#: Django has psycopg leave jsonb as text, for its own field to decode.
+_JSON_COLUMNS = frozenset({"payload", "precondition", "result", "error"})
+
+
+def _decoded(row: dict[str, Any]) -> dict[str, Any]:
+    for name in _JSON_COLUMNS & row.keys():
+        if isinstance(row[name], str):
+            row[name] = json.loads(row[name])
+    return row

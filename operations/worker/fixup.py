@@ -1,0 +1,43 @@
+"""Celery's Django fixup, without closing the database after every task.
+
+The stock fixup closes every connection before and after each task, whatever
+``CONN_MAX_AGE`` says, which costs a new PostgreSQL session a task and three quarters of
+the throughput. Here a connection is closed only if an error happened on it. It needs no
+probe before a task: the first statement of an attempt is repeated on a new connection
+when the old one is dead (``operations.executor``).
+"""
+
+from typing import Any
+
+from celery import Celery
+from celery.fixups.django import DjangoFixup, DjangoWorkerFixup
+from django.db import connections
+
+
+class KeepingWorkerFixup(DjangoWorkerFixup):
+    """Keeps connections between tasks."""
+
+    def close_database(self, **kwargs: Any) -> None:
+        for connection in connections.all(initialized_only=True):
+            if connection.in_atomic_block or not connection.get_autocommit():
+                # A handler left a transaction behind: nobody may inherit it.
+                connection.close()
+            elif connection.errors_occurred:
+                connection.close_if_unusable_or_obsolete()
+
+
+class KeepingFixup(DjangoFixup):
+    @property
+    def worker_fixup(self) -> DjangoWorkerFixup:
+        if self._worker_fixup is None:
+            self._worker_fixup = KeepingWorkerFixup(self.app)
+        return self._worker_fixup
+
+    @worker_fixup.setter
+    def worker_fixup(self, value: DjangoWorkerFixup) -> None:
+        self._worker_fixup = value
+
+
+def fixup(app: Celery) -> DjangoFixup:
+    """Entry point for ``Celery(fixups=[…])``."""
+    return KeepingFixup(app).install()

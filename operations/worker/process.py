@@ -1,0 +1,33 @@
+"""How a claim names the process that made it."""
+
+import os
+from functools import cache
+from pathlib import Path
+
+
+def process_name(node: str, pid: int) -> str:
+    """``node/pid.start``: the start time tells a process from a later one of the same number.
+
+    :raises ProcessLookupError: there is no such process
+    """
+    return f"{node}/{pid}.{_start_of(pid)}"
+
+
+def own_process_name(node: str) -> str:
+    """The same for this process."""
+    return _own(node, os.getpid())
+
+
+@cache
+def _own(node: str, pid: int) -> str:
+    return process_name(node, pid)
+
+
+def _start_of(pid: int) -> str:
+    """Start in clock ticks since boot, field 22 of ``/proc/PID/stat``."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        raise ProcessLookupError(pid) from None
+    # The command, in parentheses, may itself hold blanks and parentheses.
+    return stat.rpartition(")")[2].split()[19]
