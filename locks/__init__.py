@@ -5,7 +5,9 @@ believes for a moment that it holds the lease, so a write that must not come fro
 holder carries the lease's fence (``fenced_update``) or is guarded by the row itself.
 """
 
+from locks.decorator import leased
 from locks.errors import LeaseError, LeaseHeld, LeaseLost, LeaseUnavailable
+from locks.fences import fenced_update
 from locks.lease import Lease, release
 
 __all__ = [
@@ -14,5 +16,7 @@ __all__ = [
     "LeaseHeld",
     "LeaseLost",
     "LeaseUnavailable",
+    "fenced_update",
+    "leased",
     "release",
 ]

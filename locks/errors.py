@@ -5,7 +5,7 @@ class LeaseError(Exception):
     """Base of all errors of this app; raised itself only for wrong use."""
 
 
-class LeaseUnavailable(LeaseError):  # noqa: N818  (the situation is the name)
+class LeaseUnavailable(LeaseError):
     """The lease server did not answer in time, or could not do what was asked.
 
     Whether the request had its effect is not known. ``acquire()``, ``renew()`` and
@@ -18,9 +18,9 @@ class LeaseUnavailable(LeaseError):  # noqa: N818  (the situation is the name)
         self.answered = answered
 
 
-class LeaseHeld(LeaseError):  # noqa: N818  (the situation is the name)
+class LeaseHeld(LeaseError):
     """Somebody else holds the lease, and still did when the wait was over."""
 
 
-class LeaseLost(LeaseError):  # noqa: N818  (the situation is the name)
+class LeaseLost(LeaseError):
     """The lease ended before its holder was done: it ran out or was taken away."""

@@ -5,9 +5,13 @@ database. A new block is fetched when the one on the lease server is used up or 
 trusted (see ``valkey/lua/acquire.lua``).
 """
 
+from typing import Any
+
 from django.conf import settings
 from django.db import DatabaseError, connections
+from django.db.models import QuerySet
 
+from locks import counts
 from locks.errors import LeaseUnavailable
 
 #: The sequence's increment, hence the size of a block.
@@ -42,3 +46,23 @@ def database() -> str:
     """Alias of the database that has the sequence: ``settings.LOCKS_DATABASE``."""
     alias: str = getattr(settings, "LOCKS_DATABASE", "default")
     return alias
+
+
+def fenced_update(
+    queryset: "QuerySet[Any]", fence: int, *, column: str = "fence", **values: Any
+) -> int:
+    """``queryset.update(**values)`` for the rows that have seen no newer fence than this.
+
+    The rows remember the fence in ``column`` (a ``BigIntegerField(default=0)``, not null),
+    so that whoever held the lease before cannot write any more. Returns the number of rows
+    changed: fewer than expected means that the lease was lost and somebody else has written
+    since, so stop.
+
+    Raises :class:`ValueError` for a fence below 1, which no lease gives out.
+    """
+    if fence < 1:
+        raise ValueError("The lease has no fence; was it acquired, and not with fenced=False?")
+    changed = queryset.filter(**{f"{column}__lte": fence}).update(**{column: fence}, **values)
+    if not changed:
+        counts.add("stale_write")
+    return changed

@@ -10,6 +10,8 @@ from enum import Enum
 from types import TracebackType
 from typing import Self, TypeVar
 
+from django.db import connections
+
 from locks import clock, counts
 from locks.backend import Backend, Claim, Granted, Held, Release
 from locks.errors import LeaseError, LeaseHeld, LeaseLost, LeaseUnavailable
@@ -427,4 +429,5 @@ def _due_in(lease: Lease) -> float | None:
     return min(pace / 4, left)
 
 
-RENEWER: Renewer[Lease] = Renewer(_renew_together)
+# A backend in the database has given the thread a connection of its own.
+RENEWER: Renewer[Lease] = Renewer(_renew_together, clear_up=connections.close_all)

@@ -20,11 +20,17 @@ class Renewer(Generic[T]):
     """Calls ``renew(things)`` with all that are due.
 
     ``renew`` returns each with the seconds after which it is due again, or None if it need
-    not be watched any longer. The thread starts when it is needed and ends when it is not.
+    not be watched any longer. The thread starts when it is needed and ends when it is not,
+    with ``clear_up()`` as its last act.
     """
 
-    def __init__(self, renew: Callable[[list[T]], list[tuple[T, float | None]]]) -> None:
+    def __init__(
+        self,
+        renew: Callable[[list[T]], list[tuple[T, float | None]]],
+        clear_up: Callable[[], object],
+    ) -> None:
         self._renew = renew
+        self._clear_up = clear_up
         self._start_afresh()
         # Threads do not survive a fork, nor do the parent's leases.
         os.register_at_fork(after_in_child=self._start_afresh)
@@ -51,6 +57,12 @@ class Renewer(Generic[T]):
             self._due.pop(thing, None)
 
     def _run(self) -> None:
+        try:
+            self._keep_renewing()
+        finally:
+            self._clear_up()
+
+    def _keep_renewing(self) -> None:
         while ready := self._next():
             try:
                 answers = self._renew(ready)

@@ -3,9 +3,10 @@
 from django.conf import settings
 
 from locks.backend import Backend
+from locks.postgres import PostgresBackend
 from locks.valkey.backend import ValkeyBackend
 
-_VALKEY = ValkeyBackend()
+_BACKENDS: dict[str, Backend] = {"valkey": ValkeyBackend(), "postgres": PostgresBackend()}
 
 
 def backend_for(choice: "Backend | str | None") -> Backend:
@@ -17,6 +18,7 @@ def backend_for(choice: "Backend | str | None") -> Backend:
         choice = getattr(settings, "LOCKS_BACKEND", "valkey")
     if not isinstance(choice, str):
         return choice
-    if choice == "valkey":
-        return _VALKEY
-    raise ValueError(f"There is no lease backend named {choice!r}.")
+    try:
+        return _BACKENDS[choice]
+    except KeyError:
+        raise ValueError(f"There is no lease backend named {choice!r}.") from None
