@@ -40,9 +40,7 @@ class Keys:
         endpoint or with other parameters, 409 while its first call runs.
         """
         if len(key) > LONGEST_KEY:
-            raise GatewayError(
-                400, f"An idempotency key has at most {LONGEST_KEY} characters.", type_=_KIND
-            )
+            raise GatewayError(400, f"An idempotency key has at most {LONGEST_KEY} characters.")
         if key in self._running:
             raise GatewayError(
                 409,

@@ -1,0 +1,176 @@
+"""The outside supplier, who knows what each user owns.
+
+Its answer comes in pages, each with the revision of the snapshot it was cut from; pages of
+two revisions are never put together.
+"""
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+from django.conf import settings
+
+#: Seconds to wait for a connection.
+CONNECT_TIMEOUT = 2.0
+PAGE_SIZE = 500
+MAX_PAGES = 200
+#: Bytes of one page.
+MAX_PAGE_BYTES = 1024 * 1024
+#: How often a fetch starts again because the snapshot changed under it.
+MAX_RESTARTS = 3
+_LARGEST_REVISION = 2**63 - 1
+_LARGEST_QUANTITY = 2**31 - 1
+_LONGEST_SKU = 64
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What a user owned at one revision: pieces by sku."""
+
+    revision: int
+    items: Mapping[str, int]
+
+
+class SupplierError(Exception):
+    """No snapshot came back; the text says why."""
+
+
+class SupplierUnavailable(SupplierError):
+    """No answer in time, or none that can be used: try again later."""
+
+
+class SupplierRefused(SupplierError):
+    """The supplier answered and will not tell (4xx): trying again would not help."""
+
+
+class _ChangedError(Exception):
+    """A page belongs to another revision than the page before it."""
+
+
+def fetch(user_id: int) -> Snapshot:
+    """All that the supplier knows of a user, from one revision.
+
+    Takes at most the setting ``SUPPLIER_TIMEOUT`` (seconds) for all pages and restarts
+    together; silence in the middle of the last page may add as much again. Raises
+    :class:`SupplierUnavailable` or :class:`SupplierRefused`.
+    """
+    deadline = time.monotonic() + float(settings.SUPPLIER_TIMEOUT)
+    for _ in range(1 + MAX_RESTARTS):
+        try:
+            return _fetch(user_id, deadline)
+        except _ChangedError:
+            continue
+    raise SupplierUnavailable(f"The snapshot changed during {1 + MAX_RESTARTS} fetches in a row.")
+
+
+def _fetch(user_id: int, deadline: float) -> Snapshot:
+    revision: int | None = None
+    items: dict[str, int] = {}
+    for page in range(1, MAX_PAGES + 1):
+        content = _page(user_id, page, deadline)
+        found = _whole(content.get("revision"), "revision", _LARGEST_REVISION)
+        if revision is not None and found != revision:
+            raise _ChangedError
+        revision = found
+        _add(items, content.get("items"))
+        following = content.get("next")
+        if following is None:
+            return Snapshot(revision, items)
+        if following != page + 1:
+            raise _unusable(f"page {page} is followed by page {following!r}")
+    raise _unusable(f"more than {MAX_PAGES} pages")
+
+
+def _page(user_id: int, page: int, deadline: float) -> dict[str, Any]:
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise _late()
+    user = quote(str(user_id), safe="")
+    url = f"{settings.SUPPLIER_URL.rstrip('/')}/users/{user}/items"
+    timeout = httpx.Timeout(left, connect=min(left, CONNECT_TIMEOUT))
+    question = {"page": page, "page_size": PAGE_SIZE}
+    try:
+        with _client().stream("GET", url, params=question, timeout=timeout) as response:
+            if response.status_code != 200:
+                raise _refusal(response.status_code)
+            return _read(_body(response, deadline))
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise SupplierUnavailable(f"No answer from the supplier: {error!r}.") from error
+
+
+def _body(response: httpx.Response, deadline: float) -> bytes:
+    body = bytearray()
+    # Undecoded: a compressed body was not asked for, and may be far larger than it looks.
+    for chunk in response.iter_raw():
+        body += chunk
+        if len(body) > MAX_PAGE_BYTES:
+            raise _unusable(f"a page of more than {MAX_PAGE_BYTES} bytes")
+        if time.monotonic() > deadline:
+            raise _late()
+    return bytes(body)
+
+
+def _read(body: bytes) -> dict[str, Any]:
+    try:
+        content = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise _unusable(f"not JSON ({type(error).__name__})") from error
+    if not isinstance(content, dict):
+        raise _unusable("not a JSON object")
+    return content
+
+
+def _add(items: dict[str, int], listed: Any) -> None:
+    if not isinstance(listed, list):
+        raise _unusable("items is not a list")
+    for item in listed:
+        if not isinstance(item, dict):
+            raise _unusable("an item is not an object")
+        sku = item.get("sku")
+        if not isinstance(sku, str) or not 0 < len(sku) <= _LONGEST_SKU or not sku.isprintable():
+            raise _unusable("an item has no proper sku")
+        if sku in items:
+            raise _unusable(f"{sku} is listed twice")
+        quantity = item.get("quantity")
+        items[sku] = _whole(quantity, f"the quantity of {sku}", _LARGEST_QUANTITY)
+
+
+def _whole(value: Any, name: str, most: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
+        raise _unusable(f"{name} is not a whole number from 0 to {most}")
+    return value
+
+
+def _refusal(status: int) -> SupplierError:
+    # 401 is about this side's access, 408, 425 and 429 are about the moment.
+    if 400 <= status < 500 and status not in {401, 408, 425, 429}:
+        return SupplierRefused(f"The supplier refuses with status {status}.")
+    return SupplierUnavailable(f"The supplier answered with status {status}.")
+
+
+def _unusable(what: str) -> SupplierUnavailable:
+    return SupplierUnavailable(f"Unusable answer from the supplier: {what}.")
+
+
+def _late() -> SupplierUnavailable:
+    return SupplierUnavailable(f"The supplier took longer than {settings.SUPPLIER_TIMEOUT} s.")
+
+
+#: The process that made the client, and the client.
+_kept: tuple[int, httpx.Client] | None = None
+
+
+def _client() -> httpx.Client:
+    """This process's client, with connections that stay open; shared by its threads.
+
+    A forked child makes its own and leaves its parent's sockets alone.
+    """
+    global _kept  # noqa: PLW0603  # one for each process, made when first needed
+    if _kept is None or _kept[0] != os.getpid():
+        _kept = (os.getpid(), httpx.Client(headers={"Accept-Encoding": "identity"}))
+    return _kept[1]

@@ -1,0 +1,80 @@
+"""A server that gives exactly the answers a test hands it: what the sandbox never would."""
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from email.message import Message
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+
+@dataclass(frozen=True)
+class Canned:
+    """One answer. A body in pieces is sent piece by piece, and its end is the end of the
+    connection."""
+
+    status: int = 200
+    body: bytes | Iterable[bytes] = b""
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One request that arrived."""
+
+    method: str
+    target: str
+    headers: Message
+
+
+class CannedServer:
+    """Where it listens, and what it was asked."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.seen: list[Seen] = []
+
+
+@contextmanager
+def canned_server(answer: Canned | Callable[[Seen], Canned]) -> Iterator[CannedServer]:
+    """Serve ``answer``, or what it returns for each request, until the block ends."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length", "0")))
+            seen = Seen(self.command, self.path, self.headers)
+            server.seen.append(seen)
+            given = answer(seen) if callable(answer) else answer
+            self.send_response(given.status)
+            for name, value in given.headers.items():
+                self.send_header(name, value)
+            pieces = [given.body] if isinstance(given.body, bytes) else given.body
+            if isinstance(given.body, bytes):
+                self.send_header("Content-Length", str(len(given.body)))
+            else:
+                self.send_header("Connection", "close")
+            self.end_headers()
+            try:
+                for piece in pieces:
+                    self.wfile.write(piece)
+            except OSError:
+                self.close_connection = True
+
+        do_POST = do_GET  # noqa: N815  # the name is http.server's
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    listener = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    listener.daemon_threads = True
+    server = CannedServer(f"http://127.0.0.1:{listener.server_address[1]}")
+    thread = threading.Thread(target=listener.serve_forever, args=(0.02,), daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        listener.shutdown()
+        listener.server_close()
+        thread.join()
