@@ -1,6 +1,12 @@
 from django.apps import AppConfig
+from django.core import checks
 
 
 class LocksApp(AppConfig):
     name = "locks"
     default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        from locks.checks import check_lease_server
+
+        checks.register(check_lease_server, "locks")

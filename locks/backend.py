@@ -79,3 +79,6 @@ class Backend(Protocol):
 
     def held(self) -> Iterator[HeldLease]:
         """All leases held now, in no order."""
+
+    def counts(self) -> dict[str, int]:
+        """The counters (``locks/counts.py``) of all processes, as far as they were sent."""

@@ -251,7 +251,7 @@ class Lease:
         with self._turn:
             if self._state in (_State.FREE, _State.RELEASED):
                 return False
-            in_time = self.held
+            lost, in_time = self.lost, self.held
             try:
                 found, again = _release(self._backend, self.key, self._owner)
             except LeaseUnavailable:
@@ -259,6 +259,8 @@ class Lease:
                 raise
             again = again or self._release_failed
             self._state = _State.RELEASED
+        if lost:
+            return False
         if found is Release.DONE or (found is Release.ABSENT and again and in_time):
             # Gone at the second try, within its time: the first one did it.
             return True

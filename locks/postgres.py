@@ -134,6 +134,10 @@ class PostgresBackend:
     def held(self) -> Iterator[HeldLease]:
         return (HeldLease(*row) for row in _run(_HELD))
 
+    def counts(self) -> dict[str, int]:
+        """Nothing: counters are kept where a write costs nothing, not in rows."""
+        return {}
+
 
 def prune() -> None:
     """Delete the rows of leases that ended a day ago or earlier.

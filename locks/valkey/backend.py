@@ -122,6 +122,13 @@ class ValkeyBackend:
             if cursor == b"0":
                 return
 
+    def counts(self) -> dict[str, int]:
+        answer = server_for().call("HGETALL", keys.COUNTS)
+        return {
+            name.decode(): int(number)
+            for name, number in zip(answer[::2], answer[1::2], strict=True)
+        }
+
 
 def _describe(server: Server, found: list[bytes]) -> Iterator[HeldLease]:
     commands: list[Command] = [("TIME",)]
