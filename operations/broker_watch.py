@@ -24,7 +24,9 @@ BATCH = 5_000
 #: Seconds between two looks.
 INTERVAL = 1.0
 
-_CONFIRMED = "SELECT statement_timestamp(), (SELECT ARRAY[number::text, server] FROM operations_brokermark)"
+_CONFIRMED = (
+    "SELECT statement_timestamp(), (SELECT ARRAY[number::text, server] FROM operations_brokermark)"
+)
 _NEXT = "SELECT nextval('operations_broker_mark')"
 _CONFIRM = """
 INSERT INTO operations_brokermark (id, number, server, confirmed_at)
@@ -74,9 +76,7 @@ class BrokerWatch:
 def _is_wiped(found: Mark, confirmed: Mark) -> bool:
     assert confirmed.number is not None
     return (
-        found.number is None
-        or found.number < confirmed.number
-        or found.server != confirmed.server
+        found.number is None or found.number < confirmed.number or found.server != confirmed.server
     )
 
 

@@ -61,9 +61,7 @@ def check_order_of_timeouts(
         ),
     ]
     problems: list[CheckMessage] = [
-        Error(
-            f"{low_name} ({low:g} s) is not below {high_name} ({high:g} s).", hint=hint, id=id
-        )
+        Error(f"{low_name} ({low:g} s) is not below {high_name} ({high:g} s).", hint=hint, id=id)
         for id, hint, (low_name, low), (high_name, high) in rules
         if not low < high
     ]
@@ -89,16 +87,12 @@ def check_broker(app_configs: Sequence[AppConfig] | None = None, **_: Any) -> li
 
 
 @register()
-def check_isolation(
-    app_configs: Sequence[AppConfig] | None = None, **_: Any
-) -> list[CheckMessage]:
+def check_isolation(app_configs: Sequence[AppConfig] | None = None, **_: Any) -> list[CheckMessage]:
     """Only the API may run stricter than READ COMMITTED: the other statements rely on it."""
     levels = ("read committed", "repeatable read", "serializable")
     if settings.DATABASE_ISOLATION not in levels:
         return [
-            Error(
-                f"DATABASE_ISOLATION is not one of {', '.join(levels)}.", id="operations.E011"
-            )
+            Error(f"DATABASE_ISOLATION is not one of {', '.join(levels)}.", id="operations.E011")
         ]
     if settings.DATABASE_ISOLATION != levels[0] and settings.SEKALI_ROLE != "api":
         return [

@@ -150,7 +150,9 @@ def _park(id: uuid.UUID, kind: Kind) -> Outcome:
 def _lease_for(claim: Claim) -> Lease | None:
     if not claim.resource:
         return None
-    return Lease(claim.resource, ttl=settings.SEKALI_LEASE_TTL, owner=lease_owner(claim.id, claim.epoch))
+    return Lease(
+        claim.resource, ttl=settings.SEKALI_LEASE_TTL, owner=lease_owner(claim.id, claim.epoch)
+    )
 
 
 def lease_owner(id: uuid.UUID, epoch: int) -> str:
@@ -169,9 +171,7 @@ def _hold(claim: Claim, lease: Lease | None) -> Ending | None:
             why = f"The lease server does not answer: {error}"
     if why:
         log.warning("deferred: %s", why)
-        return _settle(
-            claim, defer_or_give_up(claim, settings.SEKALI_PARK_DELAY, why, began=False)
-        )
+        return _settle(claim, defer_or_give_up(claim, settings.SEKALI_PARK_DELAY, why, began=False))
     reach("lease.acquired")
     _heartbeat.watch(claim, lease)
     return None
@@ -200,7 +200,7 @@ def _run(claim: Claim, lease: Lease | None) -> Ending:
         return claim.ended
     except ClaimLost:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         if claim.ended is not None:
             # Committed already: what goes wrong afterwards cannot change it.
             log.exception("The handler failed after it had finished.")
@@ -230,7 +230,7 @@ def _settle(claim: Claim, ending: Ending) -> Ending:
     return ending
 
 
-def _log_failure(ending: Ending, error: Exception) -> None:
+def _log_failure(ending: Ending, error: BaseException) -> None:
     if isinstance(ending, Dead) or (
         isinstance(ending, Retry) and ending.failure.category == Category.BUG
     ):

@@ -28,9 +28,7 @@ def fingerprint(kind: Kind, payload: Payload) -> str:
     fields, nor whether a default is left out or spelled out: so a field added later with
     a default keeps the fingerprints of earlier requests.
     """
-    telling = {
-        name: value for name, value in payload.items() if name not in kind.incidental
-    }
+    telling = {name: value for name, value in payload.items() if name not in kind.incidental}
     without_defaults = _without_defaults(kind.serializer(), telling)
     text = json.dumps(
         _plain_numbers(without_defaults), sort_keys=True, separators=(",", ":"), allow_nan=False

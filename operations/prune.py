@@ -67,7 +67,5 @@ def _repeat(sql: str) -> int:
 
 def _delete(sql: str) -> int:
     with connection.cursor() as cursor:
-        cursor.execute(
-            sql, {"batch": BATCH, "retention": settings.SEKALI_OPERATION_RETENTION}
-        )
+        cursor.execute(sql, {"batch": BATCH, "retention": settings.SEKALI_OPERATION_RETENTION})
         return cursor.rowcount

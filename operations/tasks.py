@@ -52,7 +52,7 @@ def _make_task(kind: Kind) -> None:
 for _kind in registry.kinds():
     _make_task(_kind)
 for _queue in registry.queues():
-    current_app.amqp.queues.add(Queue(_queue, routing_key=_queue))
+    current_app.amqp.queues.select_add(Queue(_queue, routing_key=_queue))
 
 
 @shared_task(

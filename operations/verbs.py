@@ -285,7 +285,6 @@ def park(id: uuid.UUID) -> bool | None:
     return None if row is None else bool(row["too_long"])
 
 
-
 _GIVE_UP_WAITING = f"""
 WITH freed AS (
     UPDATE operations_operation
@@ -740,8 +739,13 @@ SELECT state FROM letter
 
 
 def discard(
-    letter: int, *, compensation: str | None, compensation_id: uuid.UUID, retention: timedelta,
-    by: int, reason: str
+    letter: int,
+    *,
+    compensation: str | None,
+    compensation_id: uuid.UUID,
+    retention: timedelta,
+    by: int,
+    reason: str,
 ) -> str | None:
     """Give a dead operation up. What it did outside is undone first, by an operation.
 

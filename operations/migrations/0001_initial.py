@@ -7,7 +7,6 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     initial = True
 
     dependencies = [
@@ -16,201 +15,472 @@ class Migration(migrations.Migration):
 
     operations = [
         migrations.CreateModel(
-            name='ApiToken',
+            name="ApiToken",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('name', models.CharField(max_length=100)),
-                ('digest', models.CharField(max_length=64, unique=True)),
-                ('created_at', models.DateTimeField()),
-                ('expires_at', models.DateTimeField()),
-                ('revoked_at', models.DateTimeField(blank=True, null=True)),
-                ('user', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='api_tokens', to=settings.AUTH_USER_MODEL)),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("name", models.CharField(max_length=100)),
+                ("digest", models.CharField(max_length=64, unique=True)),
+                ("created_at", models.DateTimeField()),
+                ("expires_at", models.DateTimeField()),
+                ("revoked_at", models.DateTimeField(blank=True, null=True)),
+                (
+                    "user",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="api_tokens",
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
             ],
             options={
-                'ordering': ['-created_at'],
+                "ordering": ["-created_at"],
             },
         ),
         migrations.CreateModel(
-            name='BrokerMark',
+            name="BrokerMark",
             fields=[
-                ('id', models.PositiveSmallIntegerField(default=1, primary_key=True, serialize=False)),
-                ('number', models.BigIntegerField()),
-                ('server', models.CharField(help_text="Run id of the broker's server.", max_length=64)),
-                ('confirmed_at', models.DateTimeField()),
+                (
+                    "id",
+                    models.PositiveSmallIntegerField(default=1, primary_key=True, serialize=False),
+                ),
+                ("number", models.BigIntegerField()),
+                (
+                    "server",
+                    models.CharField(help_text="Run id of the broker's server.", max_length=64),
+                ),
+                ("confirmed_at", models.DateTimeField()),
             ],
             options={
-                'constraints': [models.CheckConstraint(condition=models.Q(('id', 1)), name='operations_one_broker_mark')],
+                "constraints": [
+                    models.CheckConstraint(
+                        condition=models.Q(("id", 1)), name="operations_one_broker_mark"
+                    )
+                ],
             },
         ),
         migrations.CreateModel(
-            name='Operation',
+            name="Operation",
             fields=[
-                ('id', models.UUIDField(help_text='UUIDv7; also the Celery task id.', primary_key=True, serialize=False)),
-                ('seq', operations.models.fields.IdentityField(help_text='Order of acceptance.')),
-                ('kind', models.CharField(max_length=100)),
-                ('payload', models.JSONField()),
-                ('payload_revision', models.PositiveSmallIntegerField(default=1)),
-                ('resource', models.CharField(blank=True, default='', max_length=255)),
-                ('state', models.CharField(choices=[('pending', 'Pending'), ('running', 'Running'), ('done', 'Done'), ('failed', 'Failed'), ('dead', 'Dead'), ('cancelled', 'Cancelled')], max_length=10)),
-                ('epoch', models.BigIntegerField(help_text='The fencing token of the last claim.', null=True)),
-                ('claimed_by', models.CharField(blank=True, default='', max_length=255)),
-                ('not_before', models.DateTimeField(help_text='No claim before this instant.')),
-                ('due_at', models.DateTimeField(help_text='When the dispatcher must look again.', null=True)),
-                ('sent_at', models.DateTimeField(help_text='Last publish; empty: a publish is owed.', null=True)),
-                ('effects_began', models.BooleanField(default=False)),
-                ('attempts', models.PositiveIntegerField(default=0)),
-                ('losses', models.PositiveIntegerField(default=0)),
-                ('bugs', models.PositiveIntegerField(default=0)),
-                ('deferrals', models.PositiveIntegerField(default=0)),
-                ('deferred_since', models.DateTimeField(null=True)),
-                ('precondition', models.JSONField(null=True)),
-                ('result', models.JSONField(null=True)),
-                ('error', models.JSONField(null=True)),
-                ('request_id', models.CharField(blank=True, default='', max_length=128)),
-                ('traceparent', models.CharField(blank=True, default='', max_length=128)),
-                ('created_at', models.DateTimeField()),
-                ('started_at', models.DateTimeField(help_text='Start of the current or last attempt.', null=True)),
-                ('finished_at', models.DateTimeField(null=True)),
-                ('version', models.PositiveIntegerField(default=1)),
-                ('owner', models.ForeignKey(db_index=False, help_text='Empty for operations of the system itself, such as a compensation.', null=True, on_delete=django.db.models.deletion.PROTECT, related_name='+', to=settings.AUTH_USER_MODEL)),
+                (
+                    "id",
+                    models.UUIDField(
+                        help_text="UUIDv7; also the Celery task id.",
+                        primary_key=True,
+                        serialize=False,
+                    ),
+                ),
+                ("seq", operations.models.fields.IdentityField(help_text="Order of acceptance.")),
+                ("kind", models.CharField(max_length=100)),
+                ("payload", models.JSONField()),
+                ("payload_revision", models.PositiveSmallIntegerField(default=1)),
+                ("resource", models.CharField(blank=True, default="", max_length=255)),
+                (
+                    "state",
+                    models.CharField(
+                        choices=[
+                            ("pending", "Pending"),
+                            ("running", "Running"),
+                            ("done", "Done"),
+                            ("failed", "Failed"),
+                            ("dead", "Dead"),
+                            ("cancelled", "Cancelled"),
+                        ],
+                        max_length=10,
+                    ),
+                ),
+                (
+                    "epoch",
+                    models.BigIntegerField(
+                        help_text="The fencing token of the last claim.", null=True
+                    ),
+                ),
+                ("claimed_by", models.CharField(blank=True, default="", max_length=255)),
+                ("not_before", models.DateTimeField(help_text="No claim before this instant.")),
+                (
+                    "due_at",
+                    models.DateTimeField(
+                        help_text="When the dispatcher must look again.", null=True
+                    ),
+                ),
+                (
+                    "sent_at",
+                    models.DateTimeField(
+                        help_text="Last publish; empty: a publish is owed.", null=True
+                    ),
+                ),
+                ("effects_began", models.BooleanField(default=False)),
+                ("attempts", models.PositiveIntegerField(default=0)),
+                ("losses", models.PositiveIntegerField(default=0)),
+                ("bugs", models.PositiveIntegerField(default=0)),
+                ("deferrals", models.PositiveIntegerField(default=0)),
+                ("deferred_since", models.DateTimeField(null=True)),
+                ("precondition", models.JSONField(null=True)),
+                ("result", models.JSONField(null=True)),
+                ("error", models.JSONField(null=True)),
+                ("request_id", models.CharField(blank=True, default="", max_length=128)),
+                ("traceparent", models.CharField(blank=True, default="", max_length=128)),
+                ("created_at", models.DateTimeField()),
+                (
+                    "started_at",
+                    models.DateTimeField(
+                        help_text="Start of the current or last attempt.", null=True
+                    ),
+                ),
+                ("finished_at", models.DateTimeField(null=True)),
+                ("version", models.PositiveIntegerField(default=1)),
+                (
+                    "owner",
+                    models.ForeignKey(
+                        db_index=False,
+                        help_text="Empty for operations of the system itself, such as a compensation.",
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="+",
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
             ],
             options={
-                'permissions': [('cancel_any_operation', 'Can cancel operations of others')],
+                "permissions": [("cancel_any_operation", "Can cancel operations of others")],
             },
         ),
         migrations.CreateModel(
-            name='IdempotencyRecord',
+            name="IdempotencyRecord",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('kind', models.CharField(max_length=100)),
-                ('key', models.CharField(max_length=255)),
-                ('fingerprint', models.CharField(help_text='SHA-256 of the canonical input.', max_length=64)),
-                ('fingerprint_version', models.PositiveSmallIntegerField()),
-                ('replays', models.PositiveIntegerField(default=0)),
-                ('created_at', models.DateTimeField()),
-                ('expires_at', models.DateTimeField()),
-                ('owner', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.PROTECT, related_name='+', to=settings.AUTH_USER_MODEL)),
-                ('operation', models.OneToOneField(on_delete=django.db.models.deletion.PROTECT, related_name='record', to='operations.operation')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("kind", models.CharField(max_length=100)),
+                ("key", models.CharField(max_length=255)),
+                (
+                    "fingerprint",
+                    models.CharField(help_text="SHA-256 of the canonical input.", max_length=64),
+                ),
+                ("fingerprint_version", models.PositiveSmallIntegerField()),
+                ("replays", models.PositiveIntegerField(default=0)),
+                ("created_at", models.DateTimeField()),
+                ("expires_at", models.DateTimeField()),
+                (
+                    "owner",
+                    models.ForeignKey(
+                        db_index=False,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="+",
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
+                (
+                    "operation",
+                    models.OneToOneField(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="record",
+                        to="operations.operation",
+                    ),
+                ),
             ],
         ),
         migrations.CreateModel(
-            name='DeadLetter',
+            name="DeadLetter",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('body', models.BinaryField(help_text='The raw message, when there is no operation.', null=True)),
-                ('headers', models.JSONField(null=True)),
-                ('queue', models.CharField(blank=True, default='', max_length=100)),
-                ('kind', models.CharField(blank=True, default='', max_length=100)),
-                ('idempotency_key', models.CharField(blank=True, default='', max_length=255)),
-                ('attempts', models.PositiveIntegerField(default=0)),
-                ('first_processed_at', models.DateTimeField(null=True)),
-                ('last_processed_at', models.DateTimeField(null=True)),
-                ('category', models.CharField(choices=[('data', 'the payload is wrong'), ('bug', 'our code is wrong'), ('dependency', 'something outside failed'), ('timeout', 'the attempt took too long'), ('worker_lost', 'the worker died'), ('lock', 'the resource stayed busy'), ('unroutable', 'no worker can read the message'), ('drift', 'store and outside world disagree')], max_length=12)),
-                ('dependency', models.CharField(blank=True, default='', max_length=100)),
-                ('error_type', models.CharField(blank=True, default='', max_length=200)),
-                ('message', models.TextField(blank=True, default='')),
-                ('traceback', models.TextField(blank=True, default='')),
-                ('signature', models.CharField(max_length=64)),
-                ('state', models.CharField(choices=[('open', 'Open'), ('discarding', 'Discarding'), ('replayed', 'Replayed'), ('discarded', 'Discarded')], max_length=10)),
-                ('created_at', models.DateTimeField()),
-                ('decided_at', models.DateTimeField(null=True)),
-                ('reason', models.TextField(blank=True, default='')),
-                ('decided_by', models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, related_name='+', to=settings.AUTH_USER_MODEL)),
-                ('operation', models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, related_name='letters', to='operations.operation')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                (
+                    "body",
+                    models.BinaryField(
+                        help_text="The raw message, when there is no operation.", null=True
+                    ),
+                ),
+                ("headers", models.JSONField(null=True)),
+                ("queue", models.CharField(blank=True, default="", max_length=100)),
+                ("kind", models.CharField(blank=True, default="", max_length=100)),
+                ("idempotency_key", models.CharField(blank=True, default="", max_length=255)),
+                ("attempts", models.PositiveIntegerField(default=0)),
+                ("first_processed_at", models.DateTimeField(null=True)),
+                ("last_processed_at", models.DateTimeField(null=True)),
+                (
+                    "category",
+                    models.CharField(
+                        choices=[
+                            ("data", "the payload is wrong"),
+                            ("bug", "our code is wrong"),
+                            ("dependency", "something outside failed"),
+                            ("timeout", "the attempt took too long"),
+                            ("worker_lost", "the worker died"),
+                            ("lock", "the resource stayed busy"),
+                            ("unroutable", "no worker can read the message"),
+                            ("drift", "store and outside world disagree"),
+                        ],
+                        max_length=12,
+                    ),
+                ),
+                ("dependency", models.CharField(blank=True, default="", max_length=100)),
+                ("error_type", models.CharField(blank=True, default="", max_length=200)),
+                ("message", models.TextField(blank=True, default="")),
+                ("traceback", models.TextField(blank=True, default="")),
+                ("signature", models.CharField(max_length=64)),
+                (
+                    "state",
+                    models.CharField(
+                        choices=[
+                            ("open", "Open"),
+                            ("discarding", "Discarding"),
+                            ("replayed", "Replayed"),
+                            ("discarded", "Discarded"),
+                        ],
+                        max_length=10,
+                    ),
+                ),
+                ("created_at", models.DateTimeField()),
+                ("decided_at", models.DateTimeField(null=True)),
+                ("reason", models.TextField(blank=True, default="")),
+                (
+                    "decided_by",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="+",
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
+                (
+                    "operation",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="letters",
+                        to="operations.operation",
+                    ),
+                ),
             ],
             options={
-                'permissions': [('replay_deadletter', 'Can replay dead letters'), ('discard_deadletter', 'Can discard dead letters')],
+                "permissions": [
+                    ("replay_deadletter", "Can replay dead letters"),
+                    ("discard_deadletter", "Can discard dead letters"),
+                ],
             },
         ),
         migrations.CreateModel(
-            name='Attempt',
+            name="Attempt",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('epoch', models.BigIntegerField()),
-                ('kind', models.CharField(max_length=100)),
-                ('worker', models.CharField(max_length=255)),
-                ('queued_at', models.DateTimeField(null=True)),
-                ('started_at', models.DateTimeField()),
-                ('finished_at', models.DateTimeField()),
-                ('outcome', models.CharField(choices=[('done', 'Done'), ('refused', 'Refused'), ('retry', 'Retry'), ('dead', 'Dead'), ('lost', 'Lost')], max_length=10)),
-                ('category', models.CharField(blank=True, default='', max_length=12)),
-                ('dependency', models.CharField(blank=True, default='', max_length=100)),
-                ('error_type', models.CharField(blank=True, default='', max_length=200)),
-                ('message', models.TextField(blank=True, default='')),
-                ('next_delay', models.FloatField(help_text='Seconds until the next attempt.', null=True)),
-                ('operation', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='history', to='operations.operation')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("epoch", models.BigIntegerField()),
+                ("kind", models.CharField(max_length=100)),
+                ("worker", models.CharField(max_length=255)),
+                ("queued_at", models.DateTimeField(null=True)),
+                ("started_at", models.DateTimeField()),
+                ("finished_at", models.DateTimeField()),
+                (
+                    "outcome",
+                    models.CharField(
+                        choices=[
+                            ("done", "Done"),
+                            ("refused", "Refused"),
+                            ("retry", "Retry"),
+                            ("dead", "Dead"),
+                            ("lost", "Lost"),
+                        ],
+                        max_length=10,
+                    ),
+                ),
+                ("category", models.CharField(blank=True, default="", max_length=12)),
+                ("dependency", models.CharField(blank=True, default="", max_length=100)),
+                ("error_type", models.CharField(blank=True, default="", max_length=200)),
+                ("message", models.TextField(blank=True, default="")),
+                (
+                    "next_delay",
+                    models.FloatField(help_text="Seconds until the next attempt.", null=True),
+                ),
+                (
+                    "operation",
+                    models.ForeignKey(
+                        db_index=False,
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="history",
+                        to="operations.operation",
+                    ),
+                ),
             ],
         ),
         migrations.AddIndex(
-            model_name='operation',
-            index=models.Index(models.F('due_at'), condition=models.Q(('state', 'running'), models.Q(('sent_at__isnull', True), ('state', 'pending')), _connector='OR'), name='operations_due'),
+            model_name="operation",
+            index=models.Index(
+                models.F("due_at"),
+                condition=models.Q(
+                    ("state", "running"),
+                    models.Q(("sent_at__isnull", True), ("state", "pending")),
+                    _connector="OR",
+                ),
+                name="operations_due",
+            ),
         ),
         migrations.AddIndex(
-            model_name='operation',
-            index=models.Index(models.F('resource'), models.F('seq'), condition=models.Q(('state__in', ('pending', 'running'))), name='operations_open'),
+            model_name="operation",
+            index=models.Index(
+                models.F("resource"),
+                models.F("seq"),
+                condition=models.Q(("state__in", ("pending", "running"))),
+                name="operations_open",
+            ),
         ),
         migrations.AddIndex(
-            model_name='operation',
-            index=models.Index(models.F('owner'), models.OrderBy(models.F('seq'), descending=True), name='operations_of_owner'),
+            model_name="operation",
+            index=models.Index(
+                models.F("owner"),
+                models.OrderBy(models.F("seq"), descending=True),
+                name="operations_of_owner",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='operation',
-            constraint=models.CheckConstraint(condition=models.Q(('state__in', ['pending', 'running', 'done', 'failed', 'dead', 'cancelled'])), name='operations_state_is_known'),
+            model_name="operation",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    ("state__in", ["pending", "running", "done", "failed", "dead", "cancelled"])
+                ),
+                name="operations_state_is_known",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='operation',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('state', 'running'), _negated=True), models.Q(('epoch__isnull', False), models.Q(('claimed_by', ''), _negated=True)), _connector='OR'), name='operations_running_is_claimed'),
+            model_name="operation",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    models.Q(("state", "running"), _negated=True),
+                    models.Q(("epoch__isnull", False), models.Q(("claimed_by", ""), _negated=True)),
+                    _connector="OR",
+                ),
+                name="operations_running_is_claimed",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='operation',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('due_at__isnull', False), ('finished_at__isnull', True), ('state__in', ('pending', 'running'))), models.Q(('due_at__isnull', True), ('finished_at__isnull', False), ('state__in', ('done', 'failed', 'dead', 'cancelled'))), _connector='OR'), name='operations_ended_is_not_due'),
+            model_name="operation",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    models.Q(
+                        ("due_at__isnull", False),
+                        ("finished_at__isnull", True),
+                        ("state__in", ("pending", "running")),
+                    ),
+                    models.Q(
+                        ("due_at__isnull", True),
+                        ("finished_at__isnull", False),
+                        ("state__in", ("done", "failed", "dead", "cancelled")),
+                    ),
+                    _connector="OR",
+                ),
+                name="operations_ended_is_not_due",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='operation',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('error__isnull', False), ('state__in', ('failed', 'dead'))), models.Q(models.Q(('state__in', ('failed', 'dead', 'cancelled')), _negated=True), ('error__isnull', True)), ('state', 'cancelled'), _connector='OR'), name='operations_error_tells_why'),
+            model_name="operation",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    models.Q(("error__isnull", False), ("state__in", ("failed", "dead"))),
+                    models.Q(
+                        models.Q(("state__in", ("failed", "dead", "cancelled")), _negated=True),
+                        ("error__isnull", True),
+                    ),
+                    ("state", "cancelled"),
+                    _connector="OR",
+                ),
+                name="operations_error_tells_why",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='operation',
-            constraint=models.CheckConstraint(condition=models.Q(('result__isnull', True), ('state', 'done'), _connector='OR'), name='operations_result_is_of_done'),
+            model_name="operation",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("result__isnull", True), ("state", "done"), _connector="OR"),
+                name="operations_result_is_of_done",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='operation',
-            constraint=models.UniqueConstraint(condition=models.Q(('state', 'running'), models.Q(('resource', ''), _negated=True)), fields=('resource',), name='operations_one_running_per_resource'),
+            model_name="operation",
+            constraint=models.UniqueConstraint(
+                condition=models.Q(("state", "running"), models.Q(("resource", ""), _negated=True)),
+                fields=("resource",),
+                name="operations_one_running_per_resource",
+            ),
         ),
         migrations.AddIndex(
-            model_name='idempotencyrecord',
-            index=models.Index(fields=['expires_at'], name='operations_key_expiry'),
+            model_name="idempotencyrecord",
+            index=models.Index(fields=["expires_at"], name="operations_key_expiry"),
         ),
         migrations.AddConstraint(
-            model_name='idempotencyrecord',
-            constraint=models.UniqueConstraint(fields=('owner', 'kind', 'key'), name='operations_one_operation_per_key'),
+            model_name="idempotencyrecord",
+            constraint=models.UniqueConstraint(
+                fields=("owner", "kind", "key"), name="operations_one_operation_per_key"
+            ),
         ),
         migrations.AddIndex(
-            model_name='deadletter',
-            index=models.Index(fields=['state', '-created_at'], name='operations_letters_by_state'),
+            model_name="deadletter",
+            index=models.Index(fields=["state", "-created_at"], name="operations_letters_by_state"),
         ),
         migrations.AddConstraint(
-            model_name='deadletter',
-            constraint=models.CheckConstraint(condition=models.Q(('state__in', ['open', 'discarding', 'replayed', 'discarded'])), name='operations_letter_state_is_known'),
+            model_name="deadletter",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("state__in", ["open", "discarding", "replayed", "discarded"])),
+                name="operations_letter_state_is_known",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='deadletter',
-            constraint=models.CheckConstraint(condition=models.Q(('category__in', ['data', 'bug', 'dependency', 'timeout', 'worker_lost', 'lock', 'unroutable', 'drift'])), name='operations_letter_category_is_known'),
+            model_name="deadletter",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    (
+                        "category__in",
+                        [
+                            "data",
+                            "bug",
+                            "dependency",
+                            "timeout",
+                            "worker_lost",
+                            "lock",
+                            "unroutable",
+                            "drift",
+                        ],
+                    )
+                ),
+                name="operations_letter_category_is_known",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='deadletter',
-            constraint=models.UniqueConstraint(condition=models.Q(('state__in', ('open', 'discarding'))), fields=('operation',), name='operations_one_unsettled_letter'),
+            model_name="deadletter",
+            constraint=models.UniqueConstraint(
+                condition=models.Q(("state__in", ("open", "discarding"))),
+                fields=("operation",),
+                name="operations_one_unsettled_letter",
+            ),
         ),
         migrations.AddIndex(
-            model_name='attempt',
-            index=models.Index(fields=['finished_at'], name='operations_attempt_end'),
+            model_name="attempt",
+            index=models.Index(fields=["finished_at"], name="operations_attempt_end"),
         ),
         migrations.AddConstraint(
-            model_name='attempt',
-            constraint=models.UniqueConstraint(fields=('operation', 'epoch'), name='operations_one_attempt_per_claim'),
+            model_name="attempt",
+            constraint=models.UniqueConstraint(
+                fields=("operation", "epoch"), name="operations_one_attempt_per_claim"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='attempt',
-            constraint=models.CheckConstraint(condition=models.Q(('outcome__in', ['done', 'refused', 'retry', 'dead', 'lost'])), name='operations_outcome_is_known'),
+            model_name="attempt",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("outcome__in", ["done", "refused", "retry", "dead", "lost"])),
+                name="operations_outcome_is_known",
+            ),
         ),
     ]

@@ -100,7 +100,10 @@ class Operation(models.Model):
             ),
             models.CheckConstraint(
                 condition=Q(state__in=(State.FAILED, State.DEAD), error__isnull=False)
-                | (~Q(state__in=(State.FAILED, State.DEAD, State.CANCELLED)) & Q(error__isnull=True))
+                | (
+                    ~Q(state__in=(State.FAILED, State.DEAD, State.CANCELLED))
+                    & Q(error__isnull=True)
+                )
                 | Q(state=State.CANCELLED),
                 name="operations_error_tells_why",
             ),

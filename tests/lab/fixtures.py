@@ -1,7 +1,7 @@
 """Fixtures on the lab's real servers. Registered after pytest-django, whose set-up of the
 test database they replace."""
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 from django.core.management import call_command
@@ -140,3 +140,18 @@ def _use_database(name: str) -> None:
     if pool := getattr(connection, "close_pool", None):
         pool()
     connection.settings_dict["NAME"] = name
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failed test shows what its processes printed last."""
+    report = yield
+    if report.failed and call.when == "call":
+        for stack in getattr(item, "funcargs", {}).values():
+            if isinstance(stack, Stack):
+                for process in stack.processes:
+                    if process.log.exists():
+                        report.sections.append((process.name, process.output()[-6000:]))
+    return report

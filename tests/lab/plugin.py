@@ -9,7 +9,7 @@ import secrets
 
 import pytest
 
-pytest.register_assert_rewrite("tests.lab")
+pytest.register_assert_rewrite("tests.lab.services", "tests.lab.processes", "tests.lab.accepting")
 
 from tests.lab.services import Lab  # noqa: E402
 
@@ -27,6 +27,22 @@ os.environ.update(
         "SUPPLIER_URL": "",
         "SENTRY_DSN": "",
         "SEKALI_ROLE": "manage",
+        "EXTRA_APPS": "tests.lab.scripted",
+        # The same order of time-outs as in production, about ten times as quick.
+        "DATABASE_LOCK_TIMEOUT": "1",
+        "DATABASE_IDLE_IN_TRANSACTION_TIMEOUT": "2",
+        "SEKALI_CLAIM_TTL": "3",
+        "SEKALI_LEASE_TTL": "4",
+        "SEKALI_SOFT_TIME_LIMIT": "8",
+        "SEKALI_TIME_LIMIT": "10",
+        "SEKALI_VISIBILITY_TIMEOUT": "20",
+        "SEKALI_RETRY_BACKOFF": "0.2,0.4,0.8,1.6",
+        "SEKALI_PARK_DELAY": "0.5",
+        "SEKALI_DISPATCH_INTERVAL": "0.1",
+        "SEKALI_EVIDENCE_INTERVAL": "0.5",
+        "SEKALI_EVIDENCE_AGE": "1",
+        "SEKALI_RESEND_INTERVAL": "5",
+        "SEKALI_SHUTDOWN_GRACE": "1",
     }
 )
 
