@@ -165,8 +165,8 @@ class _Connection:
             reason=HTTPStatus(response.status).phrase,
             headers=list(headers.items()),
         )
-        for event in (head, h11.Data(data=response.body), h11.EndOfMessage()):
-            self._writer.write(self._protocol.send(event) or b"")
+        events = (head, h11.Data(data=response.body), h11.EndOfMessage())
+        self._writer.write(b"".join(self._protocol.send(event) or b"" for event in events))
         await self._writer.drain()
         if self._protocol.our_state is not h11.DONE or self._protocol.their_state is not h11.DONE:
             return False

@@ -24,6 +24,7 @@ class Seen:
 
     method: str
     target: str
+    peer: tuple[str, int]
     headers: Message
 
 
@@ -41,10 +42,12 @@ def canned_server(answer: Canned | Callable[[Seen], Canned]) -> Iterator[CannedS
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        # Head and body leave in one packet; in two, the second would wait for an ACK.
+        wbufsize = -1
 
         def do_GET(self) -> None:
             self.rfile.read(int(self.headers.get("Content-Length", "0")))
-            seen = Seen(self.command, self.path, self.headers)
+            seen = Seen(self.command, self.path, self.client_address, self.headers)
             server.seen.append(seen)
             given = answer(seen) if callable(answer) else answer
             self.send_response(given.status)
@@ -59,6 +62,7 @@ def canned_server(answer: Canned | Callable[[Seen], Canned]) -> Iterator[CannedS
             try:
                 for piece in pieces:
                     self.wfile.write(piece)
+                    self.wfile.flush()
             except OSError:
                 self.close_connection = True
 

@@ -51,10 +51,10 @@ class SandboxProcess:
             headers["Idempotency-Key"] = key
         return self.http.post(f"/gateway/v1{path}", data=form, headers=headers)
 
-    def pay(self, key: str | None, amount: int = 500, **form: str) -> httpx.Response:
+    def pay(self, key: str | None, /, **form: str) -> httpx.Response:
         """Create and confirm in one call, with a card that works unless ``form`` says else."""
         asked = {
-            "amount": str(amount),
+            "amount": "500",
             "currency": "eur",
             "confirm": "true",
             "payment_method": "pm_card_visa",

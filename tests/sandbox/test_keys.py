@@ -59,7 +59,7 @@ def test_a_key_with_other_parameters_is_refused(
 ) -> None:
     """A4."""
     sandbox.pay("k")
-    refused = sandbox.pay("k", **form)  # type: ignore[arg-type]
+    refused = sandbox.pay("k", **form)
     assert (refused.status_code, refused.json()["error"]["type"]) == (400, "idempotency_error")
     assert len(sandbox.charges()) == 1
 
