@@ -11,9 +11,9 @@ app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
 
 
-@app.on_after_configure.connect
+@app.on_after_configure.connect  # type: ignore[untyped-decorator]
 def add_steps(sender: Celery, **_: object) -> None:
     """Imported late: the steps use models."""
-    from operations.worker.children import ChildWatch  # noqa: PLC0415
+    from operations.worker.children import ChildWatch
 
     sender.steps["worker"].add(ChildWatch)

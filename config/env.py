@@ -50,7 +50,10 @@ def seconds_list(name: str, default: tuple[float, ...]) -> tuple[float, ...]:
 def words(name: str, default: list[str]) -> list[str]:
     """Words separated by commas; blanks around them do not count."""
     return _read(
-        name, default, lambda raw: [part.strip() for part in raw.split(",") if part.strip()], "words"
+        name,
+        default,
+        lambda raw: [part.strip() for part in raw.split(",") if part.strip()],
+        "words",
     )
 
 

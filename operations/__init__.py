@@ -29,7 +29,7 @@ _LAZY = {"Claim": "operations.claim", "operation": "operations.registry"}
 
 def __getattr__(name: str) -> Any:
     """Late, because models can only be imported once Django has loaded the apps."""
-    import importlib  # noqa: PLC0415
+    import importlib
 
     if name not in _LAZY:
         raise AttributeError(name)

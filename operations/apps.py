@@ -6,6 +6,6 @@ class OperationsApp(AppConfig):
     name = "operations"
 
     def ready(self) -> None:
-        from operations import checks  # noqa: F401, PLC0415  (registers itself)
+        from operations import checks  # noqa: F401  (registers itself)
 
         autodiscover_modules("operations")

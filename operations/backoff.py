@@ -17,7 +17,7 @@ def delay_before_retry(backoff: Sequence[float] | float, retry: int, *, jitter: 
         doubles, as Celery's ``retry_backoff``
     """
     if isinstance(backoff, int | float):
-        delay = min(LONGEST, float(backoff) * 2 ** (retry - 1))
+        delay = min(LONGEST, float(backoff) * 2.0 ** (retry - 1))
     else:
         delay = float(backoff[min(retry, len(backoff)) - 1])
-    return delay * (1 + random.uniform(0, JITTER)) if jitter else delay
+    return delay * (1.0 + random.uniform(0, JITTER)) if jitter else delay  # noqa: S311

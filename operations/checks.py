@@ -1,9 +1,7 @@
 """System checks: settings that would break a promise stop the process at start-up (B3)."""
 
-from collections.abc import Sequence
 from typing import Any
 
-from django.apps import AppConfig
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, register
 from django.core.exceptions import ImproperlyConfigured
@@ -13,17 +11,17 @@ from operations.broker.selection import broker_class
 
 
 @register()
-def check_order_of_timeouts(
-    app_configs: Sequence[AppConfig] | None = None, **_: Any
-) -> list[CheckMessage]:
+def check_order_of_timeouts(**_: Any) -> list[CheckMessage]:
     """Each time-out must be below the one that would otherwise cut into it."""
     longest_kind = max(registry.kinds(), key=lambda kind: kind.time_limit, default=None)
     hardest = max(settings.SEKALI_TIME_LIMIT, longest_kind.time_limit if longest_kind else 0)
     rules = [
         (
             "operations.E001",
-            "The visibility timeout must be above every time_limit, or the broker hands out "
-            "work that is still running.",
+            (
+                "The visibility timeout must be above every time_limit, or the broker hands out "
+                "work that is still running."
+            ),
             ("time_limit", hardest),
             ("SEKALI_VISIBILITY_TIMEOUT", settings.SEKALI_VISIBILITY_TIMEOUT),
         ),
@@ -35,8 +33,10 @@ def check_order_of_timeouts(
         ),
         (
             "operations.E003",
-            "A stopped worker must lose its transaction before its claim is rescued, or it "
-            "holds rows against its successor.",
+            (
+                "A stopped worker must lose its transaction before its claim is rescued, or it "
+                "holds rows against its successor."
+            ),
             ("DATABASE_IDLE_IN_TRANSACTION_TIMEOUT", settings.DATABASE_IDLE_IN_TRANSACTION_TIMEOUT),
             ("SEKALI_CLAIM_TTL", settings.SEKALI_CLAIM_TTL),
         ),
@@ -48,14 +48,16 @@ def check_order_of_timeouts(
         ),
         (
             "operations.E005",
-            "A call to the lease server must end within a quarter of the lease's TTL, or a "
-            "heartbeat comes too late.",
+            (
+                "A call to the lease server must end within a quarter of the lease's TTL, or a "
+                "heartbeat comes too late."
+            ),
             ("4 x LOCKS_TIMEOUT", 4 * settings.LOCKS_TIMEOUT),
             ("SEKALI_LEASE_TTL", settings.SEKALI_LEASE_TTL),
         ),
         (
             "operations.E006",
-            "Two readings of a queue must lie within the age of a lost message.",
+            "What was sent again must get time to arrive before it counts as lost again.",
             ("SEKALI_EVIDENCE_AGE", settings.SEKALI_EVIDENCE_AGE),
             ("SEKALI_RESEND_INTERVAL", settings.SEKALI_RESEND_INTERVAL),
         ),
@@ -77,7 +79,7 @@ def check_order_of_timeouts(
 
 
 @register()
-def check_broker(app_configs: Sequence[AppConfig] | None = None, **_: Any) -> list[CheckMessage]:
+def check_broker(**_: Any) -> list[CheckMessage]:
     """The broker's address must be one that is understood."""
     try:
         broker_class(settings.BROKER_URL)
@@ -87,14 +89,14 @@ def check_broker(app_configs: Sequence[AppConfig] | None = None, **_: Any) -> li
 
 
 @register()
-def check_isolation(app_configs: Sequence[AppConfig] | None = None, **_: Any) -> list[CheckMessage]:
+def check_isolation(**_: Any) -> list[CheckMessage]:
     """Only the API may run stricter than READ COMMITTED: the other statements rely on it."""
     levels = ("read committed", "repeatable read", "serializable")
     if settings.DATABASE_ISOLATION not in levels:
         return [
             Error(f"DATABASE_ISOLATION is not one of {', '.join(levels)}.", id="operations.E011")
         ]
-    if settings.DATABASE_ISOLATION != levels[0] and settings.SEKALI_ROLE != "api":
+    if levels[0] != settings.DATABASE_ISOLATION and settings.SEKALI_ROLE != "api":
         return [
             Error(
                 "DATABASE_ISOLATION may be stricter than 'read committed' for the API only.",

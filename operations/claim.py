@@ -55,7 +55,7 @@ class Claim:
         self.ended: Done | Refusal | None = None
         #: Operations that wait for the same resource, to be published.
         self.woken: list[Envelope] = []
-        self._ending: Done | Refusal | None = None
+        self._asked: Done | Refusal | None = None
 
     @property
     def row(self) -> ClaimedRow:
@@ -78,18 +78,14 @@ class Claim:
             raise RuntimeError("The operation has ended; nothing can follow.")
         if self.lost.is_set():
             raise ClaimLost(self.id)
-        self._ending = None
+        self._asked = None
         with transaction.atomic():
             self.check_precondition()
             yield
-            if self._ending is None:
-                verbs.fence(self._row)
-            else:
-                self._close(self._ending)
-                reach("handler.returned")
+            ended = self._seal()
         self.effects_began = True
-        if self._ending is not None:
-            self.ended = self._ending
+        self.ended = ended
+        if ended is not None:
             reach("settle.committed")
 
     def finish(self, result: Any = None) -> None:
@@ -113,11 +109,18 @@ class Claim:
     def _end(self, ending: Done | Refusal) -> None:
         if not connection.in_atomic_block:
             raise RuntimeError("finish() and refuse() belong inside 'with claim.fenced():'.")
-        self._ending = ending
+        self._asked = ending
 
-    def _close(self, ending: Done | Refusal) -> None:
+    def _seal(self) -> Done | Refusal | None:
+        """The last statement before the COMMIT: the fence, or the settling that is one."""
+        ending = self._asked
+        if ending is None:
+            verbs.fence(self._row)
+            return None
         if isinstance(ending, Done) and self.kind.compensates:
             verbs.finish_discard(
                 uuid.UUID(self._row.payload["operation"]), retention=self.kind.key_retention
             )
         self.woken = verbs.settle(self._row, ending, retention=self.kind.key_retention)
+        reach("handler.returned")
+        return ending

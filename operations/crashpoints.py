@@ -10,6 +10,7 @@ process, once, at an exact line, without restarting anything to arm it.
 import os
 import signal
 import time
+from pathlib import Path
 
 POINTS = (
     "accept.stored",  # the row is committed, the message not yet published
@@ -39,13 +40,12 @@ def reach(name: str) -> None:
 
 
 def _carry_out(name: str) -> None:
-    armed, taken = f"{_directory}/{name}", f"{_directory}/{name}.{os.getpid()}.reached"
+    armed = Path(_directory, name)
     try:
-        os.rename(armed, taken)  # atomic: exactly one process gets it
+        taken = armed.rename(f"{armed}.{os.getpid()}.reached")  # exactly one process gets it
     except FileNotFoundError:
         return
-    with open(taken) as order:
-        what = order.read().strip()
+    what = taken.read_text().strip()
     if what == "stop":
         os.kill(os.getpid(), signal.SIGSTOP)
         return

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from django.conf import settings
-from django.db import IntegrityError, InterfaceError, OperationalError, connection, transaction
+from django.db import IntegrityError, InterfaceError, OperationalError, connection
 from psycopg import errors as pg
 
 from locks import Lease, LeaseUnavailable
@@ -20,7 +20,7 @@ from operations.claimed_row import ClaimedRow
 from operations.classify import defer_or_give_up, ending_of
 from operations.crashpoints import reach
 from operations.endings import Dead, Defer, Done, Ending, Failure, Refusal, Retry
-from operations.errors import BadPayload, ClaimLost
+from operations.errors import ClaimLost
 from operations.heartbeat import Heartbeat
 from operations.models import Category
 from operations.models.operation import ONE_RUNNING_PER_RESOURCE
@@ -90,13 +90,13 @@ def _attempt(claim: Claim) -> Outcome:
     started = time.monotonic()
     lease = _lease_for(claim)
     try:
-        ending = _hold(claim, lease) or _run(claim, lease)
+        ending = _hold(claim, lease) or _run(claim)
         outcome = _OUTCOMES[type(ending)]
     except ClaimLost:
         outcome = Outcome.LOST
     finally:
         _heartbeat.forget(claim)
-    _release(lease)
+        _release(lease)
     _publish(claim.woken)
     reach("attempt.over")
     log.info("attempt %s in %.0f ms", outcome.value, (time.monotonic() - started) * 1000)
@@ -189,7 +189,7 @@ def _release(lease: Lease | None) -> None:
 # --- run and settle ------------------------------------------------------------------
 
 
-def _run(claim: Claim, lease: Lease | None) -> Ending:
+def _run(claim: Claim) -> Ending:
     try:
         payload = validated(claim.kind, claim.row.payload, claim.row.payload_revision)
         if claim.kind.atomic:

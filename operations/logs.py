@@ -13,7 +13,9 @@ _context: ContextVar[dict[str, object]] = ContextVar("sekali_log_context", defau
 @contextmanager
 def context(**ids: object) -> Iterator[None]:
     """Add these to every line logged inside the block; empty values are left out."""
-    token = _context.set({**_context.get(), **{name: id for name, id in ids.items() if id != ""}})
+    token = _context.set(
+        {**_context.get(), **{name: value for name, value in ids.items() if value != ""}}
+    )
     try:
         yield
     finally:
@@ -28,7 +30,7 @@ def current(name: str) -> str:
 class JSONFormatter(logging.Formatter):
     """One line of JSON a record: time (UTC), level, logger, message, ids, traceback."""
 
-    converter = time.gmtime
+    converter = staticmethod(time.gmtime)
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, object] = {

@@ -54,7 +54,7 @@ def validated(kind: Kind, stored: Payload, revision: int) -> Payload:
 def _represented(serializer: serializers.BaseSerializer[Any], value: Any) -> Any:
     if not isinstance(serializer, serializers.Serializer) or value is None:
         return serializer.to_representation(value)
-    represented = {}
+    represented: Payload = {}
     for name, field in serializer.fields.items():
         if field.read_only or field.source not in value:
             continue
@@ -73,14 +73,15 @@ def _without_defaults(serializer: serializers.Serializer[Any], payload: Payload)
     for name, value in payload.items():
         field = serializer.fields[name]
         if isinstance(field, serializers.Serializer) and isinstance(value, dict):
-            value = _without_defaults(field, value)
-        default = field.default
-        if default is not empty:
-            default = default() if callable(default) else default
-            if value == (default if default is None else field.to_representation(default)):
-                continue
-        kept[name] = value
+            kept[name] = _without_defaults(field, value)
+        elif field.default is empty or value != _represented_default(field):
+            kept[name] = value
     return kept
+
+
+def _represented_default(field: serializers.Field[Any, Any, Any, Any]) -> Any:
+    default = field.default() if callable(field.default) else field.default
+    return None if default is None else field.to_representation(default)
 
 
 def _plain_numbers(value: Any) -> Any:

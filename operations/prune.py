@@ -35,9 +35,9 @@ _FORGETTABLE = """
 _LETTERS = f"DELETE FROM operations_deadletter WHERE operation_id IN ({_FORGETTABLE})"
 _ATTEMPTS = f"DELETE FROM operations_attempt WHERE operation_id IN ({_FORGETTABLE})"
 _OPERATIONS = f"""
-DELETE FROM operations_operation WHERE id IN ({_FORGETTABLE})
-  AND NOT EXISTS (SELECT 1 FROM operations_attempt AS a WHERE a.operation_id = operations_operation.id)
-  AND NOT EXISTS (SELECT 1 FROM operations_deadletter AS l WHERE l.operation_id = operations_operation.id)
+DELETE FROM operations_operation AS o WHERE o.id IN ({_FORGETTABLE})
+  AND NOT EXISTS (SELECT 1 FROM operations_attempt WHERE operation_id = o.id)
+  AND NOT EXISTS (SELECT 1 FROM operations_deadletter WHERE operation_id = o.id)
 """
 
 
@@ -68,4 +68,4 @@ def _repeat(sql: str) -> int:
 def _delete(sql: str) -> int:
     with connection.cursor() as cursor:
         cursor.execute(sql, {"batch": BATCH, "retention": settings.SEKALI_OPERATION_RETENTION})
-        return cursor.rowcount
+        return int(cursor.rowcount)

@@ -9,9 +9,9 @@ from django.conf import settings
 
 # Most specific first: a UUID is also hexadecimal, a date is also numbers.
 _NOISE = (
-    (re.compile(r"\b[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b", re.I), "<uuid>"),
-    (re.compile(r"\b0x[0-9a-f]+\b", re.I), "<address>"),
-    (re.compile(r"\b[0-9a-f]{16,}\b", re.I), "<hex>"),
+    (re.compile(r"\b[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b", re.IGNORECASE), "<uuid>"),
+    (re.compile(r"\b0x[0-9a-f]+\b", re.IGNORECASE), "<address>"),
+    (re.compile(r"\b[0-9a-f]{16,}\b", re.IGNORECASE), "<hex>"),
     (re.compile(r"\b\d+(?:[.:,]\d+)*\b"), "<n>"),
     (re.compile(r"\s+"), " "),
 )

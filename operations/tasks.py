@@ -12,7 +12,7 @@ from typing import Any
 from celery import Task, current_app, shared_task
 from celery.exceptions import Ignore, Retry
 from django.db import DatabaseError
-from kombu import Queue
+from kombu.entity import Queue
 
 from operations import prune, registry
 from operations.executor import Outcome, execute
@@ -26,7 +26,7 @@ _NOTHING_DONE = frozenset({Outcome.DUPLICATE, Outcome.BUSY, Outcome.LOST})
 
 
 def _make_task(kind: Kind) -> None:
-    @shared_task(
+    @shared_task(  # type: ignore[untyped-decorator]
         bind=True,
         name=kind.name,
         queue=kind.queue,
@@ -52,10 +52,10 @@ def _make_task(kind: Kind) -> None:
 for _kind in registry.kinds():
     _make_task(_kind)
 for _queue in registry.queues():
-    current_app.amqp.queues.select_add(Queue(_queue, routing_key=_queue))
+    current_app.amqp.queues.select_add(Queue(_queue, routing_key=_queue))  # type: ignore[no-untyped-call]
 
 
-@shared_task(
+@shared_task(  # type: ignore[untyped-decorator]
     name="operations.prune",
     autoretry_for=(DatabaseError,),
     retry_backoff=True,

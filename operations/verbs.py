@@ -706,7 +706,7 @@ def replay(letter: int, *, by: int, reason: str = "") -> bool:
     return _changed(_REPLAY, {"letter": letter, "by": by, "reason": reason}) == 1
 
 
-_DISCARD = f"""
+_DISCARD = """
 WITH letter AS (
     UPDATE operations_deadletter AS l
     SET state = CASE WHEN o.effects_began AND %(compensation)s::text IS NOT NULL
@@ -884,7 +884,7 @@ def _one(sql: str, parameters: dict[str, Any]) -> dict[str, Any] | None:
 def _changed(sql: str, parameters: dict[str, Any]) -> int:
     with connection.cursor() as cursor:
         cursor.execute(sql, parameters)
-        return cursor.rowcount
+        return int(cursor.rowcount)
 
 
 def _envelopes(sql: str, parameters: dict[str, Any]) -> list[Envelope]:

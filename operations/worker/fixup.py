@@ -14,10 +14,10 @@ from celery.fixups.django import DjangoFixup, DjangoWorkerFixup
 from django.db import connections
 
 
-class KeepingWorkerFixup(DjangoWorkerFixup):
+class KeepingWorkerFixup(DjangoWorkerFixup):  # type: ignore[misc]
     """Keeps connections between tasks."""
 
-    def close_database(self, **kwargs: Any) -> None:
+    def close_database(self, **_: Any) -> None:
         for connection in connections.all(initialized_only=True):
             if connection.in_atomic_block or not connection.get_autocommit():
                 # A handler left a transaction behind: nobody may inherit it.
@@ -26,10 +26,10 @@ class KeepingWorkerFixup(DjangoWorkerFixup):
                 connection.close_if_unusable_or_obsolete()
 
 
-class KeepingFixup(DjangoFixup):
+class KeepingFixup(DjangoFixup):  # type: ignore[misc]
     @property
     def worker_fixup(self) -> DjangoWorkerFixup:
-        if self._worker_fixup is None:
+        if self._worker_fixup is None:  # type: ignore[has-type]
             self._worker_fixup = KeepingWorkerFixup(self.app)
         return self._worker_fixup
 

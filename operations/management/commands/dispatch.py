@@ -13,7 +13,7 @@ from operations.dispatcher import Dispatcher
 class Command(BaseCommand):
     help = "Send what is due to the broker and rescue what lost its worker. Any number may run."
 
-    def handle(self, *args: Any, **options: Any) -> None:
+    def handle(self, *_: Any, **__: Any) -> None:
         stop = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
