@@ -396,38 +396,42 @@ def _renew_together(leases: list[Lease]) -> list[tuple[Lease, float | None]]:
     by_backend: dict[int, list[Lease]] = {}
     for lease in leases:
         by_backend.setdefault(id(lease._backend), []).append(lease)
+    renewed: set[Lease] = set()
     for group in by_backend.values():
         # A lease whose turn is taken is being released or renewed already.
         ours = [lease for lease in group if lease._turn.acquire(blocking=False)]
         try:
-            _renew_group([lease for lease in ours if lease.held])
+            held = [lease for lease in ours if lease.held]
+            if held and _renew_group(held):
+                renewed.update(held)
         finally:
             for lease in ours:
                 lease._turn.release()
-    return [(lease, _due_in(lease)) for lease in leases]
+    return [(lease, _due_in(lease, lease in renewed)) for lease in leases]
 
 
-def _renew_group(leases: list[Lease]) -> None:
-    if not leases:
-        return
+def _renew_group(leases: list[Lease]) -> bool:
     backend, claims = leases[0]._backend, [lease._claim() for lease in leases]
     sent = clock.now()
     try:
-        renewed = _twice(lambda: backend.renew(claims))
+        kept = _twice(lambda: backend.renew(claims))
     except LeaseUnavailable as error:
         counts.add("unavailable")
         log.warning("%d leases were not renewed, trying again: %s", len(leases), error)
-        return
-    for lease, kept in zip(leases, renewed, strict=True):
-        lease._renewed(sent, kept)
+        return False
+    for lease, still_ours in zip(leases, kept, strict=True):
+        lease._renewed(sent, still_ours)
+    return True
 
 
-def _due_in(lease: Lease) -> float | None:
+def _due_in(lease: Lease, renewed: bool) -> float | None:
     if not lease.held:
         return None
     left, pace = lease.remaining(), lease.ttl / _RENEWALS
-    if left > lease.ttl - pace:
-        return pace
+    if renewed:
+        # Counted from the request, not from the answer: an answer that had to wait for a
+        # busy interpreter is followed by the next request at once.
+        return max(0.0, left - (lease.ttl - pace))
     return min(pace / 4, left)
 
 

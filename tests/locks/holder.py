@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
@@ -71,6 +72,24 @@ def _state_of(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
+def in_a_child(action: Callable[[], object]) -> str:
+    """What ``action`` returns, or the name of what it raises, in a forked child."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            said = repr(action())
+        except Exception as error:  # noqa: BLE001  (told to the parent)
+            said = type(error).__name__
+        os.write(writer, said.encode())
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as pipe:
+        said = pipe.read()
+    os.waitpid(child, 0)
+    return said
+
+
 def _serve(locks_url: str, timeout: float) -> None:
     from django.conf import settings
 
@@ -98,7 +117,7 @@ def _serve(locks_url: str, timeout: float) -> None:
             elif what == "exit":
                 lease.__exit__(None, None, None)
             elif what == "fork and release":
-                answer = _in_a_child(lease.release)
+                answer = in_a_child(lease.release)
             elif what in ("lost", "fence", "owner"):
                 answer = getattr(lease, what)
             else:
@@ -107,24 +126,6 @@ def _serve(locks_url: str, timeout: float) -> None:
             answer = type(error).__name__
         sys.stdout.write(json.dumps(answer) + "\n")
         sys.stdout.flush()
-
-
-def _in_a_child(action: Any) -> Any:
-    """What ``action`` returns, or the name of what it raises, in a forked child."""
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            said = repr(action())
-        except Exception as error:  # noqa: BLE001  (told to the parent)
-            said = type(error).__name__
-        os.write(writer, said.encode())
-        os._exit(0)
-    os.close(writer)
-    with os.fdopen(reader) as pipe:
-        said = pipe.read()
-    os.waitpid(child, 0)
-    return said
 
 
 if __name__ == "__main__":
