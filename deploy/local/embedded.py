@@ -49,8 +49,7 @@ class Embedded:
         inside.chmod(0o711)
         if self.account is None or can_use(self.account, own(inside / "probe", self.account)):
             return inside
-        key = hashlib.sha256(str(home.path).encode()).hexdigest()[:16]
-        outside = _ELSEWHERE / key
+        outside = place_outside(home)
         # A former tree at this path left other passwords and other data.
         mark = outside / "tree"
         if outside.exists() and (not mark.exists() or mark.read_text() != home.secret("tree")):
@@ -77,6 +76,11 @@ class Embedded:
                 path.chmod(0o755 if path.is_dir() or os.access(path, os.X_OK) else 0o644)
             draft.rename(copy)
         return copy / package.name
+
+
+def place_outside(home: Home) -> Path:
+    """Where the servers' files are when their user cannot enter the tree."""
+    return _ELSEWHERE / hashlib.sha256(str(home.path).encode()).hexdigest()[:16]
 
 
 def own(directory: Path, account: Account | None) -> Path:

@@ -1,6 +1,5 @@
 """Starts programs that cannot outlive the process that started them."""
 
-import asyncio
 import os
 import signal
 import subprocess
@@ -12,6 +11,7 @@ from typing import IO, Self
 
 import psutil
 
+from deploy.local import register
 from deploy.local.account import Account
 from deploy.local.register import Entry, Register
 
@@ -49,6 +49,7 @@ class Launcher:
         """``path``: where the register of the started processes is kept."""
         self._register = Register(path)
         self._register.path.unlink(missing_ok=True)
+        self._running: dict[int, subprocess.Popen[bytes]] = {}
         self._reaper = subprocess.Popen(
             [sys.executable, "-m", "deploy.local.reaper", str(path)],
             cwd=TREE,
@@ -75,34 +76,22 @@ class Launcher:
             )
             entry = self._write_down(command, process.pid)
             gate.open()
-        return process, entry
-
-    async def spawn(self, command: Command) -> tuple[asyncio.subprocess.Process, Entry]:
-        """Start it; its standard output and error are the ``stdout`` of what is returned."""
-        with _Gate(command) as gate:
-            process = await asyncio.create_subprocess_exec(
-                *gate.argv,
-                env=command.env,
-                cwd=command.cwd,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                pass_fds=(gate.descriptor,),
-                start_new_session=True,
-            )
-            entry = self._write_down(command, process.pid)
-            gate.open()
+        self._running[process.pid] = process
         return process, entry
 
     def ended(self, entry: Entry) -> None:
         """Forget a process that has ended, group and all."""
         self._register.drop(entry.pid)
+        self._running.pop(entry.pid, None)
 
     def close(self) -> None:
         """Stop watching. What still runs is ended by the watcher."""
         if self._reaper.stdin:
             self._reaper.stdin.close()
         self._reaper.wait()
+        register.end_all(register.read(self._register.path))  # should it have been killed
+        for process in self._running.values():
+            process.wait()
         self._register.path.unlink(missing_ok=True)
 
     def __enter__(self) -> Self:

@@ -35,8 +35,9 @@ _OPTIONS = {
     "log_checkpoints": "off",
     "log_line_prefix": "%p ",
 }
-#: For data that nobody will miss: a power failure may lose it all.
-_NOT_DURABLE = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
+#: For data that nobody will miss: a power failure may lose it all. What was committed still
+#: survives `kill -9`, which it would not without ``synchronous_commit``.
+_NOT_DURABLE = {"fsync": "off", "full_page_writes": "off"}
 
 
 @dataclass(frozen=True)

@@ -72,10 +72,7 @@ def end_all(entries: Iterable[Entry]) -> list[str]:
         running = [entry for entry in stage if group(entry)]
         ended += [entry.name for entry in running]
         for entry in running:
-            if is_alive(entry):
-                _send(entry.pid, entry.stop_signal)
-                # A stopped process would not see the signal.
-                _send(entry.pid, signal.SIGCONT)
+            ask(entry)
         began = time.monotonic()
         while running:
             passed = time.monotonic() - began
@@ -87,6 +84,14 @@ def end_all(entries: Iterable[Entry]) -> list[str]:
             running = [entry for entry in running if group(entry)]
             time.sleep(0.05 if running else 0)
     return ended
+
+
+def ask(entry: Entry) -> None:
+    """Ask the process, in the way it has, to end."""
+    if is_alive(entry):
+        _send(entry.pid, entry.stop_signal)
+        # A stopped process would not see the signal.
+        _send(entry.pid, signal.SIGCONT)
 
 
 def is_alive(entry: Entry) -> bool:

@@ -1,5 +1,6 @@
 """An embedded Valkey server."""
 
+import json
 import os
 import signal
 from collections.abc import Mapping
@@ -52,8 +53,8 @@ class Valkey:
         settings = {
             "bind": HOST,
             "port": str(self.port),
-            "requirepass": self.password,
-            "dir": str(self.data),
+            "requirepass": json.dumps(self.password, ensure_ascii=False),
+            "dir": json.dumps(str(self.data), ensure_ascii=False),
             "daemonize": "no",
             "loglevel": "warning",
             **self.options,

@@ -6,6 +6,7 @@ settings can be read at once and a run that needs no server starts none.
 them; a test that would stop such a server is then skipped.
 """
 
+import fcntl
 import os
 import random
 import secrets
@@ -15,7 +16,7 @@ import subprocess
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TextIO
 from urllib.parse import urlsplit, urlunsplit
 
 import psutil
@@ -38,6 +39,10 @@ from tests.lab.waiting import wait_until
 ROLE = "sekali"
 DATABASE = "sekali_tests"
 TEMPLATE = "sekali_template"
+
+_PREFIX = "sekali-tests-"
+#: A file that a run keeps locked for as long as it lives.
+_HELD = "held"
 
 
 class Embeddable(Protocol):
@@ -234,7 +239,9 @@ class Lab:
     ) -> None:
         """``*_options``: settings of the servers that go before the lab's own."""
         embedded = Embedded(Home(TREE / ".local"))
-        self.directory = _scratch(embedded.account)
+        self.directory = scratch(embedded.account)
+        self._held = _hold(self.directory)
+        _sweep(self.directory.parent)
         self.launcher = Launcher(self.directory / "processes.json")
         self._ports = Ports()
         # Below the range that the system gives to outgoing connections, so that a killed
@@ -292,18 +299,36 @@ class Lab:
             server.recover()
             server.shut_down()
         self.launcher.close()
+        self._held.close()
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def _log(self, name: str) -> Path:
         return self.directory / f"{name}.log"
 
 
-def _scratch(account: Account | None) -> Path:
+def scratch(account: Account | None) -> Path:
     """A new directory that the servers' user can pass through."""
     for parent in (Path(tempfile.gettempdir()), Path("/var/tmp")):
-        directory = Path(tempfile.mkdtemp(prefix="sekali-tests-", dir=parent))
+        directory = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
         directory.chmod(0o711)
         if can_use(account, own(directory / "probe", account)):
             return directory
         shutil.rmtree(directory)
     raise RuntimeError(f"{account} can use no directory for temporary files")
+
+
+def _sweep(parent: Path) -> None:
+    """Remove what runs that were killed have left beside this one."""
+    for directory in parent.glob(f"{_PREFIX}*"):
+        try:
+            with (directory / _HELD).open("r+") as held:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(directory, ignore_errors=True)
+        except OSError:  # not ours, still held, or removed by another
+            continue
+
+
+def _hold(directory: Path) -> TextIO:
+    held = (directory / _HELD).open("w")
+    fcntl.flock(held, fcntl.LOCK_EX)
+    return held

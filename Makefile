@@ -1,0 +1,57 @@
+# make up          everything on this machine, Ctrl-C ends it
+# make test        the default suite        make test-full   all of it
+# make lint        what must hold before a commit
+
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALLED := .venv/installed
+PIP_COMPILE := .local/lock/bin/pip-compile --quiet --allow-unsafe --strip-extras \
+	--generate-hashes --no-emit-index-url --no-emit-find-links --no-emit-trusted-host
+
+.PHONY: up down test test-full lint system-tools lock clean
+.DEFAULT_GOAL := up
+
+# Without a shell in between, so that the run can follow this make and end with it.
+up: $(INSTALLED)
+	@$(BIN)/python -m deploy.local.up --follow-parent
+
+down: $(INSTALLED)
+	@$(BIN)/python -m deploy.local.up --down
+
+test: $(INSTALLED)
+	$(BIN)/python -m pytest -m "not full"
+
+test-full: $(INSTALLED)
+	$(BIN)/python -m pytest
+
+lint: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m deploy.local.django_checks
+
+# What some tests want from the system: RabbitMQ, Redis, another PostgreSQL.
+system-tools:
+	@.ci/system-tools
+
+# Resolve requirements*.in anew. UPGRADE=1 takes the newest versions.
+lock:
+	$(PYTHON) -m venv .local/lock
+	.local/lock/bin/python -m pip install --quiet --upgrade pip-tools
+	$(PIP_COMPILE) $(if $(UPGRADE),--upgrade) --output-file=requirements.txt requirements.in
+	$(PIP_COMPILE) $(if $(UPGRADE),--upgrade) --output-file=requirements-dev.txt requirements-dev.in
+
+# Back to a fresh clone: the environment, all local data, the caches.
+clean:
+	@test ! -x $(BIN)/python || $(BIN)/python -m deploy.local.clean
+	rm -rf .venv .local .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(INSTALLED): requirements.txt requirements-dev.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "Python 3.11 or later is needed: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps \
+		-r requirements.txt -r requirements-dev.txt
+	@touch $@
