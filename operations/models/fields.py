@@ -17,11 +17,11 @@ class IdentityField(_BigInteger):
     inserted by SQL that leaves the column out.
     """
 
-    def db_type(self, *_: object) -> str:
+    def db_type(self, connection: object) -> str:  # noqa: ARG002
         return "bigint GENERATED ALWAYS AS IDENTITY"
 
-    def rel_db_type(self, *_: object) -> str:
+    def rel_db_type(self, connection: object) -> str:  # noqa: ARG002
         return "bigint"
 
-    def cast_db_type(self, *_: object) -> str:
+    def cast_db_type(self, connection: object) -> str:  # noqa: ARG002
         return "bigint"
