@@ -27,7 +27,7 @@ test-full: $(INSTALLED)
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	EXTRA_APPS=tests.lab.scripted $(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m deploy.local.django_checks
 
