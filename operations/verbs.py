@@ -76,22 +76,22 @@ class Rescued:
 
 #: Wakes the next eligible row of every resource in ``freed``. SKIP LOCKED, because a
 #: claim holds its row while it waits for the unique index, and would deadlock with us.
-#: A head that is already sent needs no second message.
+#: A head that is already sent needs no second message. (The heads are a CTE of their own:
+#: a subquery with LIMIT in FROM may run once for each row it is joined to.)
 _WAKE = """
-woken AS (
+heads AS MATERIALIZED (
+    SELECT next.id FROM freed CROSS JOIN LATERAL (
+        SELECT id FROM operations_operation
+        WHERE resource = freed.resource AND state = 'pending'
+          AND not_before <= statement_timestamp() AND id <> freed.id
+        ORDER BY seq LIMIT 1 FOR UPDATE SKIP LOCKED
+    ) AS next
+    WHERE freed.resource <> ''
+), woken AS (
     UPDATE operations_operation AS o
     SET sent_at = statement_timestamp(),
         due_at = statement_timestamp() + %(evidence_age)s * interval '1 second'
-    FROM (
-        SELECT next.id FROM freed CROSS JOIN LATERAL (
-            SELECT id FROM operations_operation
-            WHERE resource = freed.resource AND state = 'pending'
-              AND not_before <= statement_timestamp() AND id <> freed.id
-            ORDER BY seq LIMIT 1 FOR UPDATE SKIP LOCKED
-        ) AS next
-        WHERE freed.resource <> ''
-    ) AS head
-    WHERE o.id = head.id AND o.sent_at IS NULL
+    FROM heads WHERE o.id = heads.id AND o.sent_at IS NULL
     RETURNING o.id, o.kind
 )
 """

@@ -23,7 +23,7 @@ ENDINGS = [
     (["exit", "ok"], "done", ["lost", "done"], 1),
     (["system-exit", "ok"], "done", ["retry", "done"], 1),
     (["close", "ok"], "done", None, 1),
-    (["later:0.2"] , "pending", [], 0),
+    (["later:0.2"], "pending", [], 0),
 ]
 
 
