@@ -15,6 +15,9 @@ log = logging.getLogger(__name__)
 #: Seconds that the thread stays when there is nothing to renew.
 _LINGER = 1.0
 
+#: Whatever is due within so many seconds is renewed in the same round trip.
+_TOGETHER = 0.1
+
 
 class Renewer(Generic[T]):
     """Calls ``renew(things)`` with all that are due.
@@ -84,8 +87,8 @@ class Renewer(Generic[T]):
         with self._changed:
             while True:
                 now = clock.now()
-                if ready := [thing for thing, due in self._due.items() if due <= now]:
-                    return ready
+                if any(due <= now for due in self._due.values()):
+                    return [thing for thing, due in self._due.items() if due <= now + _TOGETHER]
                 self._sleeps_until = min(self._due.values(), default=now + _LINGER)
                 notified = self._changed.wait(self._sleeps_until - now)
                 self._sleeps_until = 0.0

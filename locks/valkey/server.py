@@ -5,7 +5,7 @@ from typing import Any
 
 from django.conf import settings
 from redis.backoff import NoBackoff
-from redis.connection import ConnectionPool
+from redis.connection import Connection, parse_url
 from redis.exceptions import NoScriptError, RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeout
 from redis.retry import Retry
@@ -48,15 +48,16 @@ class Server:
     def __init__(self, url: str, timeout: float) -> None:
         self._timeout = timeout
         self._idle: list[Any] = []
-        self._make = ConnectionPool.from_url(
-            url,
-            protocol=2,
-            retry=Retry(NoBackoff(), 0),
-            socket_timeout=timeout,
-            socket_connect_timeout=timeout,
-            socket_keepalive=True,
-            driver_info=None,  # two round trips less for each new connection
-        ).make_connection
+        self._options: dict[str, Any] = {
+            **parse_url(url),  # type: ignore[no-untyped-call]
+            "protocol": 2,
+            "retry": Retry(NoBackoff(), 0),
+            "socket_timeout": timeout,
+            "socket_connect_timeout": timeout,
+            "socket_keepalive": True,
+            "driver_info": None,  # two round trips less for each new connection
+        }
+        self._make = self._options.pop("connection_class", Connection)
 
     def run(self, script: Script, keys: list[str], arguments: list[str | int]) -> Any:
         """Run a script by its hash: one round trip, two when the server has not seen it yet.
@@ -82,7 +83,7 @@ class Server:
         try:
             connection = self._idle.pop()
         except IndexError:
-            connection = self._make()
+            connection = self._make(**self._options)
         try:
             connection.send_packed_command(connection.pack_commands(commands))
             answers = [self._answer(connection, blocks) for _ in commands]
