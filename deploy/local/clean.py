@@ -7,12 +7,13 @@ from deploy.local.embedded import place_outside
 from deploy.local.home import Home
 from deploy.local.launcher import TREE
 from deploy.local.occupancy import Occupancy
+from deploy.local.up import end
 
 
 def main() -> int:
     try:
         home = Home(TREE / ".local")
-        Occupancy(home).end_other()
+        end(home, Occupancy(home))
     except (OSError, TimeoutError) as error:
         print(f"cannot clean: {error}", file=sys.stderr)
         return 1

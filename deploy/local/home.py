@@ -13,6 +13,10 @@ class Home:
     def __init__(self, path: Path) -> None:
         """Raises ``PermissionError`` when the directory belongs to another user."""
         self.path = path
+        #: How to reach what runs, for shells and programs; there only while it runs.
+        self.run_env = path / "run.env"
+        #: The register of the processes of a run.
+        self.processes = path / "processes.json"
         path.mkdir(mode=0o711, exist_ok=True)
         if path.stat().st_uid != os.geteuid():
             raise PermissionError(f"{path} belongs to another user (a run under sudo?)")

@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Self
@@ -45,13 +45,16 @@ class Launcher:
     what the register names when this one disappears. ``close`` when all have ended.
     """
 
-    def __init__(self, path: Path) -> None:
-        """``path``: where the register of the started processes is kept."""
+    def __init__(self, path: Path, signs: Iterable[Path] = ()) -> None:
+        """``path``: where the register of the started processes is kept.
+
+        ``signs``: files to remove at the end, since they tell where the programs are.
+        """
         self._register = Register(path)
         self._register.path.unlink(missing_ok=True)
         self._running: dict[int, subprocess.Popen[bytes]] = {}
         self._reaper = subprocess.Popen(
-            [sys.executable, "-m", "deploy.local.reaper", str(path)],
+            [sys.executable, "-m", "deploy.local.reaper", str(path), *map(str, signs)],
             cwd=TREE,
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,

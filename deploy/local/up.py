@@ -38,7 +38,7 @@ def main() -> int:
         home = Home(TREE / ".local")
         occupancy = Occupancy(home)
         if options.down:
-            print("It has ended." if occupancy.end_other() else "Nothing runs here.")
+            print("It has ended." if end(home, occupancy) else "Nothing runs here.")
             return 0
         parent = os.getppid() if options.follow_parent else 0
         occupancy.take(parent)
@@ -57,6 +57,20 @@ def main() -> int:
         occupancy.release()
 
 
+def end(home: Home, occupancy: Occupancy) -> bool:
+    """End the run of this tree and what killed ones left; False when there was nothing.
+
+    Raises ``TimeoutError`` when the run does not end.
+    """
+    ended = occupancy.end_other()
+    occupancy.take()
+    left = register.end_all(register.read(home.processes))
+    home.run_env.unlink(missing_ok=True)
+    home.processes.unlink(missing_ok=True)
+    occupancy.release()
+    return ended or bool(left)
+
+
 class Up:
     """One run of the platform."""
 
@@ -65,18 +79,17 @@ class Up:
         self._occupancy = occupancy
         self._console = console
         self._parent = parent
-        self._run_env = home.path / "run.env"
         self._ports = Ports()
         self._asked_to_end = asyncio.Event()
 
     async def run(self) -> int:
         """Start all, wait to be asked to end, end all; return the exit code."""
-        self._run_env.unlink(missing_ok=True)
-        processes = self._home.path / "processes.json"
+        self._home.run_env.unlink(missing_ok=True)
+        processes = self._home.processes
         left = await asyncio.to_thread(register.end_all, register.read(processes))
         if left:
             self._say(f"ended what an earlier run left behind: {', '.join(left)}")
-        with Launcher(processes) as launcher:
+        with Launcher(processes, signs=[self._home.run_env]) as launcher:
             supervisor = Supervisor(launcher, self._console)
             self._listen(supervisor)
             follow = asyncio.create_task(self._follow_parent())
@@ -90,7 +103,7 @@ class Up:
             self._occupancy.tell("ending", parent=self._parent)
             self._say("ending")
             follow.cancel()
-            self._run_env.unlink(missing_ok=True)
+            self._home.run_env.unlink(missing_ok=True)
             await supervisor.stop()
         self._say("ended")
         return code
@@ -107,9 +120,8 @@ class Up:
             parts.sandbox(env, ports["sandbox"], self._home.path / "sandbox.sqlite3"),
             is_ready=lambda: _answers(f"http://{HOST}:{ports['sandbox']}/healthz"),
         )
-        flower = Program(parts.flower(env, ports["flower"]), after=stored)
-        await together(supervisor.start([outside, flower]), self._fill_database(supervisor, env))
-        await supervisor.start(_platform(self._home, env, ports["api"], (*stored, "sandbox")))
+        await together(supervisor.start([outside]), self._fill_database(supervisor, env))
+        await supervisor.start(_platform(self._home, env, ports, (*stored, outside.name)))
         given = self._write_run_env(env, ports)
         addresses = _addresses(given)
         self._occupancy.tell("running", parent=self._parent, addresses=addresses)
@@ -152,7 +164,7 @@ class Up:
             "CORS_ORIGIN": env["CORS_ORIGINS"].split(",")[0],
         }
         lines = [f"{name}={shlex.quote(value)}\n" for name, value in given.items()]
-        write_private(self._run_env, "".join(lines))
+        write_private(self._home.run_env, "".join(lines))
         return given
 
     def _listen(self, supervisor: Supervisor) -> None:
@@ -193,8 +205,9 @@ _FRONT_PORTS = {"api": 8000, "sandbox": 8010, "flower": 5555}
 
 
 def _platform(
-    home: Home, env: Mapping[str, str], port: int, needed: tuple[str, ...]
+    home: Home, env: Mapping[str, str], ports: Mapping[str, int], needed: tuple[str, ...]
 ) -> list[Program]:
+    api, flower = ports["api"], ports["flower"]
     workers = [
         Program(parts.worker(env, name), after=needed, ready_line="ready.")
         for name in ("worker-1", "worker-2")
@@ -204,9 +217,15 @@ def _platform(
         Program(parts.dispatcher(env), after=needed),
         Program(parts.beat(env, home.path / "beat"), after=needed),
         Program(
-            parts.api(env, port),
+            parts.api(env, api),
             after=needed,
-            is_ready=lambda: _answers(f"http://{HOST}:{port}/readyz"),
+            is_ready=lambda: _answers(f"http://{HOST}:{api}/readyz"),
+        ),
+        Program(
+            parts.flower(env, flower),
+            # It asks the workers who they are when it starts, and not again.
+            after=(*needed, *(worker.name for worker in workers)),
+            is_ready=lambda: _answers(f"http://{HOST}:{flower}/"),
         ),
     ]
 
