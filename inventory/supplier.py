@@ -4,6 +4,7 @@ Its answer comes in pages, each with the revision of the snapshot it was cut fro
 two revisions are never put together.
 """
 
+import atexit
 import json
 import os
 import time
@@ -52,7 +53,7 @@ class _ChangedError(Exception):
     """A page belongs to another revision than the page before it."""
 
 
-def fetch(user_id: int) -> Snapshot:
+def fetch(user: str | str) -> Snapshot:
     """All that the supplier knows of a user, from one revision.
 
     Takes at most the setting ``SUPPLIER_TIMEOUT`` (seconds) for all pages and restarts
@@ -62,17 +63,17 @@ def fetch(user_id: int) -> Snapshot:
     deadline = time.monotonic() + float(settings.SUPPLIER_TIMEOUT)
     for _ in range(1 + MAX_RESTARTS):
         try:
-            return _fetch(user_id, deadline)
+            return _fetch(user, deadline)
         except _ChangedError:
             continue
     raise SupplierUnavailable(f"The snapshot changed during {1 + MAX_RESTARTS} fetches in a row.")
 
 
-def _fetch(user_id: int, deadline: float) -> Snapshot:
+def _fetch(user: str | str, deadline: float) -> Snapshot:
     revision: int | None = None
     items: dict[str, int] = {}
     for page in range(1, MAX_PAGES + 1):
-        content = _page(user_id, page, deadline)
+        content = _page(user, page, deadline)
         found = _whole(content.get("revision"), "revision", _LARGEST_REVISION)
         if revision is not None and found != revision:
             raise _ChangedError
@@ -86,12 +87,11 @@ def _fetch(user_id: int, deadline: float) -> Snapshot:
     raise _unusable(f"more than {MAX_PAGES} pages")
 
 
-def _page(user_id: int, page: int, deadline: float) -> dict[str, Any]:
+def _page(user: str | str, page: int, deadline: float) -> dict[str, Any]:
     left = deadline - time.monotonic()
     if left <= 0:
         raise _late()
-    user = quote(str(user_id), safe="")
-    url = f"{settings.SUPPLIER_URL.rstrip('/')}/users/{user}/items"
+    url = f"{settings.SUPPLIER_URL.rstrip('/')}/users/{quote(user, safe='')}/items"
     timeout = httpx.Timeout(left, connect=min(left, CONNECT_TIMEOUT))
     question = {"page": page, "page_size": PAGE_SIZE}
     try:
@@ -174,3 +174,9 @@ def _client() -> httpx.Client:
     if _kept is None or _kept[0] != os.getpid():
         _kept = (os.getpid(), httpx.Client(headers={"Accept-Encoding": "identity"}))
     return _kept[1]
+
+
+@atexit.register
+def _close() -> None:
+    if _kept is not None and _kept[0] == os.getpid():
+        _kept[1].close()

@@ -84,7 +84,7 @@ class Server:
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
-        assert task is not None  # noqa: S101  # a coroutine always runs in a task
+        assert task is not None  # a coroutine always runs in a task
         self._connections.add(task)
         try:
             await self._serve(_Connection(reader, writer))
@@ -100,17 +100,18 @@ class Server:
             try:
                 request = await connection.receive()
             except _TooLargeError:
-                await connection.send(error_response(413, "The body is larger than 1 MiB."))
-                return
+                response = error_response(413, "The body is larger than 1 MiB.")
             except h11.RemoteProtocolError as error:
                 if connection.may_send:
                     await connection.send(error_response(400, f"Not HTTP/1.1: {error}."))
                 return
-            if request is None:
-                return
-            response = await self._answer(request)
-            if response is None:
-                return
+            else:
+                if request is None:
+                    return
+                answer = await self._answer(request)
+                if answer is None:
+                    return
+                response = answer
             if not await connection.send(response):
                 return
 
@@ -175,16 +176,22 @@ class _Connection:
 
     async def _body(self) -> bytes:
         body = bytearray()
+        size = 0
         while True:
             if self._protocol.they_are_waiting_for_100_continue:
                 go_on = h11.InformationalResponse(status_code=100, headers=[])
                 self._writer.write(self._protocol.send(go_on) or b"")
             event = await self._event()
-            if not isinstance(event, h11.Data):
-                return bytes(body)
-            body += event.data
-            if len(body) > BODY_LIMIT:
+            if isinstance(event, h11.Data):
+                # What is too large is read all the same: a caller that is still sending
+                # would not see the answer.
+                size += len(event.data)
+                if size <= BODY_LIMIT:
+                    body += event.data
+            elif size > BODY_LIMIT:
                 raise _TooLargeError
+            else:
+                return bytes(body)
 
     async def _event(self) -> Any:
         while True:

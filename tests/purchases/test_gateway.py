@@ -390,10 +390,10 @@ def test_a_time_limit_passes_through_the_call(sandbox: SandboxProcess) -> None:
 
 
 def test_find_sees_every_page_and_only_its_operation(sandbox: SandboxProcess) -> None:
-    """G2: a charge behind 240 others is found."""
+    """G2: a charge behind 210 others is found."""
     mine = [charge(f"{OPERATION}:1")]
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda number: sandbox.pay(f"other:{number}"), range(240)))
+        list(pool.map(lambda number: sandbox.pay(f"other:{number}"), range(210)))
     with pytest.raises(gateway.Declined):
         charge(f"{OPERATION}:2", payment_method="pm_card_chargeDeclined")
 
