@@ -55,6 +55,7 @@ def spare(lab: Lab) -> Iterator[SpareServers]:
             options={
                 "save": '""',
                 "masterauth": "spare",
+                "repl-diskless-sync-delay": "0",
                 **{key.replace("_", "-"): value for key, value in options.items()},
             },
         )
