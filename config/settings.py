@@ -20,6 +20,9 @@ DEBUG = env.flag("DEBUG", False)
 SECRET_KEY = env.text("SECRET_KEY")
 ALLOWED_HOSTS = env.words("ALLOWED_HOSTS", ["localhost", "127.0.0.1", "[::1]"])
 
+#: Modules of further Django apps; the addresses in their ``urls`` come under ``/api/v1/``.
+EXTRA_APPS = env.words("EXTRA_APPS", [])
+
 INSTALLED_APPS = [
     "config.apps.ConfigApp",
     "purchases.apps.PurchasesApp",
@@ -36,7 +39,7 @@ INSTALLED_APPS = [
     "rest_framework",
     "drf_spectacular",
     "drf_spectacular_sidecar",
-    *env.words("EXTRA_APPS", []),
+    *EXTRA_APPS,
 ]
 
 MIDDLEWARE = [
@@ -215,6 +218,8 @@ REST_FRAMEWORK = {
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
     "DEFAULT_PARSER_CLASSES": ["operations.api.parser.StrictJSONParser"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "operations.api.negotiation.JSONAnyway",
+    "DEFAULT_THROTTLE_CLASSES": ["operations.api.limits.ReadLimit"],
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
     "EXCEPTION_HANDLER": "operations.api.problem.exception_handler",
     "UNAUTHENTICATED_USER": None,

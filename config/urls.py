@@ -1,1 +1,29 @@
-urlpatterns: list = []
+"""All addresses. ``/healthz`` and ``/readyz`` are answered before Django, see ``config.health``."""
+
+from importlib.util import find_spec
+
+from django.conf import settings
+from django.contrib import admin
+from django.urls import include, path, re_path
+from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerView
+
+from operations.api import problem
+
+_apps = ["operations.api", "inventory", "purchases", *settings.EXTRA_APPS]
+
+urlpatterns = [
+    *(path("api/v1/", include(f"{app}.urls")) for app in _apps if find_spec(f"{app}.urls")),
+    path("api/schema", SpectacularAPIView.as_view(authentication_classes=[]), name="schema"),
+    path(
+        "api/docs",
+        SpectacularSwaggerView.as_view(url_name="schema", authentication_classes=[]),
+    ),
+    # Also with DEBUG, a client gets a problem and no page.
+    re_path(r"^api/", problem.handler404),
+    path("admin/", admin.site.urls),
+]
+
+handler400 = "operations.api.problem.handler400"
+handler403 = "operations.api.problem.handler403"
+handler404 = "operations.api.problem.handler404"
+handler500 = "operations.api.problem.handler500"

@@ -1,0 +1,11 @@
+"""Relative to ``/api/v1/``; no trailing slashes."""
+
+from django.urls import path
+
+from operations.api.views import OperationCancel, OperationDetail, OperationList
+
+urlpatterns = [
+    path("operations", OperationList.as_view()),
+    path("operations/<str:id>", OperationDetail.as_view()),
+    path("operations/<str:id>/cancel", OperationCancel.as_view()),
+]
