@@ -26,9 +26,9 @@ def migrated_template(lab: Lab, django_db_blocker: DjangoDbBlocker) -> str:
     lab.postgres.start()
     lab.postgres.create(TEMPLATE)
     with django_db_blocker.unblock():
-        _use_database(TEMPLATE)
+        use_database(TEMPLATE)
         call_command("migrate", verbosity=0, interactive=False)
-        _use_database(DATABASE)
+        use_database(DATABASE)
     return TEMPLATE
 
 
@@ -78,9 +78,9 @@ def database(
     name = f"{DATABASE}_one"
     url = postgres.create(name, migrated_template)
     with django_db_blocker.unblock():
-        _use_database(name)
+        use_database(name)
         yield url
-        _use_database(DATABASE)
+        use_database(DATABASE)
     postgres.recover()
     postgres.drop(name)
 
@@ -122,9 +122,9 @@ def running(kept_stack: Stack, django_db_blocker: DjangoDbBlocker) -> Iterator[S
     kept_stack.recover()
     kept_stack.reset()
     with django_db_blocker.unblock():
-        _use_database(f"{DATABASE}_kept")
+        use_database(f"{DATABASE}_kept")
         yield kept_stack
-        _use_database(DATABASE)
+        use_database(DATABASE)
 
 
 def _valkey(server: ValkeyServer) -> Iterator[ValkeyServer]:
@@ -134,7 +134,8 @@ def _valkey(server: ValkeyServer) -> Iterator[ValkeyServer]:
     server.recover()
 
 
-def _use_database(name: str) -> None:
+def use_database(name: str) -> None:
+    """Let Django in this process use another database of the lab's server from now on."""
     connection = connections["default"]
     connection.close()
     if pool := getattr(connection, "close_pool", None):
