@@ -52,6 +52,6 @@ $(INSTALLED): requirements.txt requirements-dev.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "Python 3.11 or later is needed: make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes \
 		-r requirements.txt -r requirements-dev.txt
 	@touch $@
