@@ -83,5 +83,11 @@ def _reserve(claim: Claim, payload: Payload) -> Purchase:
             epoch=claim.epoch,
         )
         if bought is None:
-            raise Refused("out_of_stock", f"There are not {payload['quantity']} of this left.")
+            raise _why_not(payload)
     return bought
+
+
+def _why_not(payload: Payload) -> Refused:
+    if Product.objects.filter(sku=payload["sku"]).exists():
+        return Refused("out_of_stock", f"There are not {payload['quantity']} pieces left.")
+    return Refused("unknown_product", "There is no such product.")
