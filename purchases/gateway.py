@@ -24,7 +24,7 @@ from urllib3.exceptions import HTTPError
 
 CONNECT_TIMEOUT = 3.05
 #: Used when the setting STRIPE_TIMEOUT is absent.
-READ_TIMEOUT = 20.0
+READ_TIMEOUT = 15.0
 #: Clocks here and at Stripe may differ by this many seconds when charges are looked for.
 CLOCK_MARGIN = 300
 #: More payment intents than this in a window are not searched through.

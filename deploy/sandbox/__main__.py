@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import logging
 import signal
+import sqlite3
 from pathlib import Path
 
 from deploy.sandbox.application import Sandbox
@@ -26,7 +27,10 @@ def main() -> None:
     )
     options = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
-    asyncio.run(_serve(options.host, options.port, options.db, options.search_lag))
+    try:
+        asyncio.run(_serve(options.host, options.port, options.db, options.search_lag))
+    except (OSError, sqlite3.Error) as error:
+        parser.exit(1, f"The sandbox cannot serve: {error}\n")
 
 
 async def _serve(host: str, port: int, file: Path, search_lag: float) -> None:

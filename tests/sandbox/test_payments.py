@@ -206,7 +206,7 @@ def test_the_api_key_may_be_a_basic_user_name_but_never_a_live_one(
 
 
 def test_unknown_paths_and_methods_are_answered_in_json(sandbox: SandboxProcess) -> None:
-    """The sandbox speaks JSON also where it knows nothing."""
+    """I1: the sandbox speaks JSON also where it knows nothing."""
     unknown = sandbox.http.get("/nowhere")
     assert (unknown.status_code, unknown.json()["error"]["type"]) == (404, "invalid_request_error")
     wrong = sandbox.http.put("/ledger")

@@ -2,13 +2,17 @@
 
 import asyncio
 import socket
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import httpx
 
 from tests.lab.waiting import wait_until
 from tests.sandbox.process import API_KEY, SandboxProcess
 
+TREE = Path(__file__).resolve().parents[2]
 _FORM = {"amount": "5", "currency": "eur", "confirm": "true", "payment_method": "pm_card_visa"}
 
 
@@ -93,6 +97,22 @@ def test_it_ends_at_once_when_asked_to(sandbox: SandboxProcess) -> None:
         wait_until(lambda: sandbox.supplier_calls() == 1)
         assert sandbox.process.terminate(timeout=5) == 0
     sandbox.process.start()
+
+
+def test_it_says_why_it_cannot_serve(sandbox: SandboxProcess, tmp_path: Path) -> None:
+    """I1: a taken port or an unusable file is one line, not a traceback."""
+    taken = str(sandbox.http.base_url.port)
+    for options in (["--port", taken, "--db", str(tmp_path / "db")], ["--db", str(tmp_path)]):
+        done = subprocess.run(
+            [sys.executable, "-m", "deploy.sandbox", "--port", "0", *options],
+            cwd=TREE,
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+        assert done.returncode == 1
+        assert done.stderr.startswith("The sandbox cannot serve: ")
 
 
 def test_it_survives_callers_that_do_not_speak_http(sandbox: SandboxProcess) -> None:
