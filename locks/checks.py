@@ -76,7 +76,7 @@ def _check_server() -> list[checks.CheckMessage]:
                 id="locks.E005",
             )
         )
-    if info.get("redis_mode") == "cluster":
+    if "cluster" in (info.get("redis_mode"), info.get("server_mode")):  # Redis, Valkey
         found.append(
             checks.Error("The lease server is a cluster; leases need one primary.", id="locks.E006")
         )
