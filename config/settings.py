@@ -45,6 +45,7 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "operations.api.correlation.CorrelationMiddleware",
     "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
     "corsheaders.middleware.CorsMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
@@ -81,7 +82,8 @@ LANGUAGE_CODE = "en"
 TIME_ZONE = "UTC"
 USE_TZ = True
 STATIC_URL = "/static/"
-STATIC_ROOT = BASE_DIR / "static"
+#: Files of admin and documentation page come straight from their packages, without a copy.
+WHITENOISE_USE_FINDERS = True
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
     "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
@@ -315,5 +317,10 @@ LOGGING = {
     "formatters": {"json": {"()": "operations.logs.JSONFormatter"}},
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "json"}},
     "root": {"handlers": ["stderr"], "level": env.text("LOG_LEVEL", "INFO")},
-    "loggers": {"httpx": {"level": "WARNING"}, "stripe": {"level": "WARNING"}},
+    "loggers": {
+        # Every answer has its line from the correlation middleware.
+        "django.request": {"level": "ERROR"},
+        "httpx": {"level": "WARNING"},
+        "stripe": {"level": "WARNING"},
+    },
 }
