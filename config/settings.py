@@ -292,6 +292,8 @@ CELERY_BEAT_SCHEDULE = {
 STRIPE_API_KEY = env.text("STRIPE_API_KEY")
 #: Empty: Stripe itself. The sandbox answers in Stripe's words.
 STRIPE_API_BASE = env.text("STRIPE_API_BASE")
+#: One call; a look-up, a charge and a retrieval must fit into the soft time limit.
+STRIPE_TIMEOUT = env.seconds("STRIPE_TIMEOUT", 15)
 SUPPLIER_URL = env.text("SUPPLIER_URL")
 SUPPLIER_TIMEOUT = env.seconds("SUPPLIER_TIMEOUT", 10)
 SENTRY_DSN = env.text("SENTRY_DSN")

@@ -6,6 +6,9 @@ a replay, or the record is gone, and accept starts again. There is no state in b
 since a record goes in one statement and its operation only later.
 """
 
+import time
+import uuid
+
 from django.conf import settings
 from django.db import connection
 
@@ -24,13 +27,14 @@ DELETE FROM operations_idempotencyrecord WHERE id IN (
 """
 
 # Without its record, ended long ago: nothing points to the operation any more but its
-# own history and settled letters, which go first.
+# own history and settled letters, which go first. What ended that long ago was accepted
+# before, and ids grow with time: so the primary key finds the candidates.
 _FORGETTABLE = """
     SELECT o.id FROM operations_operation AS o
-    WHERE o.state IN ('done', 'failed', 'cancelled')
+    WHERE o.id < %(accepted_before)s AND o.state IN ('done', 'failed', 'cancelled')
       AND o.finished_at < statement_timestamp() - %(retention)s * interval '1 second'
       AND NOT EXISTS (SELECT 1 FROM operations_idempotencyrecord WHERE operation_id = o.id)
-    ORDER BY o.finished_at LIMIT %(batch)s
+    ORDER BY o.id LIMIT %(batch)s
 """
 _LETTERS = f"DELETE FROM operations_deadletter WHERE operation_id IN ({_FORGETTABLE})"
 _ATTEMPTS = f"DELETE FROM operations_attempt WHERE operation_id IN ({_FORGETTABLE})"
@@ -66,6 +70,19 @@ def _repeat(sql: str) -> int:
 
 
 def _delete(sql: str) -> int:
+    retention = settings.SEKALI_OPERATION_RETENTION
     with connection.cursor() as cursor:
-        cursor.execute(sql, {"batch": BATCH, "retention": settings.SEKALI_OPERATION_RETENTION})
+        cursor.execute(
+            sql,
+            {
+                "batch": BATCH,
+                "retention": retention,
+                "accepted_before": _first_id_at(time.time() - retention),
+            },
+        )
         return int(cursor.rowcount)
+
+
+def _first_id_at(moment: float) -> uuid.UUID:
+    """The smallest UUIDv7 of a moment (seconds since 1970): 48 bits of milliseconds."""
+    return uuid.UUID(int=int(moment * 1000) << 80)

@@ -18,7 +18,7 @@ def api(env: Mapping[str, str], port: int, *, processes: int = 2, name: str = "a
         name,
         "api",
         env,
-        *_module("uvicorn", "config.asgi:application"),
+        *_module("uvicorn", "config.asgi:application", "--http", "config.server:Protocol"),
         *("--host", HOST, "--port", str(port), "--workers", str(processes)),
         *("--timeout-graceful-shutdown", "5", "--no-access-log"),
         stage=4,
@@ -35,6 +35,8 @@ def worker(
         env,
         *_module("celery", "-A", "config", "worker", "-n", f"{name}@%h"),
         *("--concurrency", str(concurrency), "--loglevel", "INFO"),
+        # Workers need not know of each other; looking for neighbours costs a second.
+        *("--without-gossip", "--without-mingle"),
         *(("-Q", queues) if queues else ()),
         stage=2,
         # Longer than the worker's own soft shutdown, which hands running work back.

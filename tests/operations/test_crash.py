@@ -49,7 +49,9 @@ def revive(process: Process) -> None:
 def test_a_worker_child_dies_at_every_point(stack: Stack) -> None:
     """B1 B2 I1: the effect happens once, and soon: the main process tells of the death."""
     crash = Crash(stack)
-    stack.start(apis=0, sandbox=False)
+    stack.start(apis=0, workers=0, sandbox=False)
+    # Celery needs some seconds to replace a child; enough of them need not wait for it.
+    stack.add_worker(concurrency=len(WORKER_POINTS) * len(KINDS) + 1)
     for point in WORKER_POINTS:
         for kind in KINDS:
             crash.arm(point)
@@ -112,7 +114,7 @@ def test_a_worker_stopped_past_its_ttl_comes_back_and_changes_nothing(stack: Sta
     done_once(id)
     _continue(stopped)
     wait_until(
-        lambda: any('attempt lost' in worker.output() for worker in stack.workers),
+        lambda: any("attempt lost" in worker.output() for worker in stack.workers),
         message="the stopped worker was to notice that it lost its claim",
     )
     done_once(id)
@@ -131,8 +133,6 @@ def test_a_long_attempt_keeps_its_claim_and_lease(stack: Stack) -> None:
 
 
 def _continue(pid: int) -> None:
-    import os
-    import signal
 
     os.kill(pid, signal.SIGCONT)
 

@@ -1,0 +1,121 @@
+"""Review in Django admin: operations and attempts to look at, dead letters to decide on."""
+
+from typing import TYPE_CHECKING, Any
+
+from django import forms
+from django.contrib import admin, messages
+from django.contrib.admin.helpers import ActionForm
+from django.db.models import Model, QuerySet
+from django.http import HttpRequest
+
+from operations import review
+from operations.models import ApiToken, Attempt, DeadLetter, IdempotencyRecord, Operation
+
+if TYPE_CHECKING:
+    _ModelAdmin = admin.ModelAdmin[Model]
+    _AttemptInline = admin.TabularInline[Attempt, Operation]
+else:
+    _ModelAdmin, _AttemptInline = admin.ModelAdmin, admin.TabularInline
+
+
+class ReadOnly(_ModelAdmin):
+    """The platform writes these rows; people look at them."""
+
+    actions: Any = None
+    show_full_result_count = False
+
+    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:  # noqa: ARG002
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:  # noqa: ARG002
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:  # noqa: ARG002
+        return False
+
+
+class AttemptInline(_AttemptInline):
+    model = Attempt
+    extra = 0
+    can_delete = False
+    fields = ("outcome", "category", "message", "worker", "started_at", "finished_at")
+    readonly_fields = fields
+
+    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:  # noqa: ARG002
+        return False
+
+
+@admin.register(Operation)
+class OperationAdmin(ReadOnly):
+    list_display = ("id", "kind", "state", "owner", "attempts", "created_at", "finished_at")
+    list_filter = ("state", "kind")
+    list_select_related = ("owner",)
+    search_fields = ("=id", "=resource")
+    ordering = ("-created_at",)
+    inlines = (AttemptInline,)
+
+
+@admin.register(IdempotencyRecord)
+class IdempotencyRecordAdmin(ReadOnly):
+    list_display = ("kind", "key", "owner", "operation", "replays", "expires_at")
+    list_select_related = ("owner", "operation")
+    search_fields = ("=key",)
+
+
+class DecisionForm(ActionForm):
+    """The reason stands beside the choice of the action."""
+
+    reason = forms.CharField(required=False, max_length=1_000)
+
+
+@admin.register(DeadLetter)
+class DeadLetterAdmin(ReadOnly):
+    list_display = ("created_at", "kind", "category", "error_type", "message", "attempts", "state")
+    list_filter = ("state", "category", "kind")
+    search_fields = ("=operation__id", "=idempotency_key", "signature")
+    ordering = ("-created_at",)
+    action_form = DecisionForm
+    actions = ("replay", "discard")
+
+    @admin.action(description="Replay: try again", permissions=["replay"])
+    def replay(self, request: HttpRequest, letters: QuerySet[DeadLetter]) -> None:
+        """Send each open letter's operation round again."""
+        by, reason = _decider(request)
+        done = sum(review.replay(letter, by=by, reason=reason) for letter in letters)
+        self._tell(request, "replayed", done, letters.count() - done)
+
+    @admin.action(description="Discard: give up, undoing effects", permissions=["discard"])
+    def discard(self, request: HttpRequest, letters: QuerySet[DeadLetter]) -> None:
+        """Give each open letter's operation up; effects outside are undone first."""
+        by, reason = _decider(request)
+        if not reason:
+            self.message_user(request, "A discard needs a reason.", messages.ERROR)
+            return
+        done = 0
+        for letter in letters:
+            try:
+                done += review.discard(letter, by=by, reason=reason) is not None
+            except review.CannotDiscard as refusal:
+                self.message_user(request, f"{letter}: {refusal}", messages.ERROR)
+        self._tell(request, "discarded, or being compensated", done, letters.count() - done)
+
+    def has_replay_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm("operations.replay_deadletter")
+
+    def has_discard_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm("operations.discard_deadletter")
+
+    def _tell(self, request: HttpRequest, what: str, done: int, passed_over: int) -> None:
+        self.message_user(request, f"{done} {what}; {passed_over} passed over.")
+
+
+def _decider(request: HttpRequest) -> tuple[int, str]:
+    assert request.user.pk is not None
+    return request.user.pk, request.POST.get("reason", "").strip()
+
+
+@admin.register(ApiToken)
+class ApiTokenAdmin(ReadOnly):
+    list_display = ("user", "name", "created_at", "expires_at", "revoked_at")
+    exclude = ("digest",)
+    list_select_related = ("user",)
