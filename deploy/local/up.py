@@ -34,6 +34,8 @@ def main() -> int:
     parser.add_argument("--follow-parent", action="store_true", help="end with the starter")
     parser.add_argument("--down", action="store_true", help="end the run of this tree")
     options = parser.parse_args()
+    # Tokens, ledgers and logs of the run are for nobody else.
+    os.umask(0o077)
     try:
         home = Home(TREE / ".local")
         occupancy = Occupancy(home)
