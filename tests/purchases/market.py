@@ -5,10 +5,12 @@ left out. So a test can change the world between two attempts.
 """
 
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, Protocol
 
+import httpx
 from django.db.models import F, Q, Sum
 from django.db.models.functions import Now
 from uuid_utils.compat import uuid7
@@ -20,25 +22,48 @@ from operations.models import DeadLetter, Operation, State
 from operations.registry import COMPENSATION_SUFFIX
 from purchases.models import Purchase, PurchaseState
 from tests.lab.accepting import accept, owner
+from tests.lab.processes import Stack
 from tests.lab.waiting import wait_until
-from tests.sandbox.process import SandboxProcess
 
 KIND = "purchases.purchase"
 PRICE = 250
 SKU = "sku-a"
 
 
+class Witness(Protocol):
+    """A sandbox and its controls."""
+
+    http: httpx.Client
+
+    def charges(self) -> list[dict[str, Any]]: ...
+    def faults(self, **parts_: Mapping[str, Any]) -> None: ...
+
+
+class StackSandbox:
+    """The sandbox of a stack as a :class:`Witness`."""
+
+    def __init__(self, stack: Stack) -> None:
+        self.http = httpx.Client(base_url=stack.sandbox_url, timeout=10, trust_env=False)
+
+    def charges(self) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = self.http.get("/ledger").json()["charges"]
+        return rows
+
+    def faults(self, **parts_: Mapping[str, Any]) -> None:
+        self.http.put("/faults", json=parts_).raise_for_status()
+
+
 @dataclass
 class Market:
     """Ten pieces of one product at 2.50 EUR, and a customer."""
 
-    sandbox: SandboxProcess
+    sandbox: Witness
     product: Product
     customer: int
     pieces: int
 
     @classmethod
-    def opened(cls, sandbox: SandboxProcess, pieces: int = 10) -> "Market":
+    def opened(cls, sandbox: Witness, pieces: int = 10) -> "Market":
         """On empty stores and an empty ledger."""
         product = Product.objects.create(
             sku=SKU, name="A thing", price_minor=PRICE, currency="eur", available=pieces
@@ -134,7 +159,7 @@ class Market:
         return True
 
 
-def settle_down(*ids: uuid.UUID, timeout: float = 20) -> list[str]:
+def settle_down(*ids: uuid.UUID, timeout: float = 40) -> list[str]:
     """Wait until workers have ended all of these; their states in the same order."""
     open_ones = Operation.objects.filter(pk__in=ids, finished_at=None)
     wait_until(lambda: not open_ones.exists(), timeout=timeout, message="still open")
