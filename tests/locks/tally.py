@@ -1,9 +1,13 @@
 """A row that counts, with a column for the fence: what the leases of these tests protect."""
 
+from typing import ClassVar
+
 from django.db import connection, models
 
 
 class Tally(models.Model):
+    objects: ClassVar[models.Manager["Tally"]] = models.Manager()
+
     value = models.BigIntegerField(default=0)
     fence = models.BigIntegerField(default=0)
 

@@ -19,8 +19,8 @@ def _short_timeout(settings: Settings) -> None:
     settings.LOCKS_TIMEOUT = 0.2
 
 
-def lease(**options: float) -> Lease:
-    return Lease("a", **{"ttl": 5, "owner": "me", **options})
+def lease(ttl: float = 5) -> Lease:
+    return Lease("a", ttl=ttl, owner="me")
 
 
 FAULTS = ["drop_request", "drop_reply", "reset_before", "reset_after"]

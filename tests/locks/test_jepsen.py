@@ -38,7 +38,7 @@ class Load:
                     stdin=subprocess.PIPE,
                     stdout=output,
                 )
-                for _ in range(3)
+                for _ in range(2)
             ]
 
     @property
@@ -81,7 +81,7 @@ def load(locks: ValkeyServer, database: str, tmp_path: Path) -> Iterator[Callabl
     def start(backend: str, *, fenced: bool) -> Load:
         running = Load(locks, database, tmp_path / "said", backend, fenced=fenced)
         started.append(running)
-        wait_until(lambda: running.acknowledged > 5, timeout=30)
+        wait_until(lambda: running.acknowledged > 2, timeout=30)
         return running
 
     yield start
@@ -116,7 +116,7 @@ def test_a_fenced_lease_loses_none(load: Callable[..., Load], backend: str) -> N
     running = load(backend, fenced=True)
     for _ in range(40):
         running.stop_the_holder()
-        if running.refused >= 3:
+        if running.refused >= 2:
             break
     running.end()
     tally.refresh_from_db()

@@ -39,9 +39,9 @@ def test_a_process_that_held_the_gil_past_its_ttl_knows_that_it_lost(holder: Sta
 def test_a_process_that_held_the_gil_for_less_keeps_it(holder: StartHolder) -> None:
     """D2"""
     process = holder()
-    process.ask("enter", key="a", ttl=2)
-    for _ in range(4):
-        process.ask("hold the gil", seconds=0.8)
+    process.ask("enter", key="a", ttl=1.5)
+    for _ in range(3):
+        process.ask("hold the gil", seconds=0.6)
         assert process.ask("lost") is False
     assert process.ask("exit") is None
 
@@ -49,7 +49,7 @@ def test_a_process_that_held_the_gil_for_less_keeps_it(holder: StartHolder) -> N
 def test_a_killed_holder_blocks_for_no_longer_than_its_ttl(holder: StartHolder) -> None:
     """D1"""
     process = holder()
-    process.ask("enter", key="a", ttl=1)
+    process.ask("enter", key="a", ttl=0.6)
     process.kill()
     assert Lease("a", ttl=5, owner="me", wait=5).acquire()
 

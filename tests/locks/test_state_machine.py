@@ -123,12 +123,12 @@ class Leases(RuleBasedStateMachine):
 
     def _owner_in_store(self) -> str | None:
         owner = self.client.hget("locks:lease:a", "owner")
-        return owner.decode() if owner else None
+        return None if owner is None else str(owner)
 
 
 @pytest.fixture
 def machine(locks: ValkeyServer, fences: None) -> Iterator[type[Leases]]:
-    with locks.client() as client:
+    with redis.Redis.from_url(locks.url, decode_responses=True) as client:
         Leases.client = client
         yield Leases
 
