@@ -61,12 +61,18 @@ def dispatcher(env: Mapping[str, str], name: str = "dispatcher") -> Command:
 
 
 def flower(env: Mapping[str, str], port: int) -> Command:
-    """Flower, for this machine only: it has no users of its own."""
+    """Flower, for this machine only: it has no users of its own.
+
+    Its list of tasks needs events from the workers, which cost them much of their throughput;
+    so Flower asks for events only where ``WORKER_EVENTS`` wants them, too.
+    """
+    events = env.get("WORKER_EVENTS", "").lower() in {"1", "true", "yes"}
     return _command(
         "flower",
         "manage",
         env,
         *_module("celery", "-A", "config", "flower", f"--address={HOST}", f"--port={port}"),
+        f"--enable_events={events}",
         stage=3,
     )
 

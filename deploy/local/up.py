@@ -251,7 +251,7 @@ def _addresses(given: Mapping[str, str]) -> str:
     return f"""\
 API      {api}/api/v1/     (documentation {api}/api/docs)
 Admin    {api}/admin/      (user and password in .local/run.env)
-Flower   {given["FLOWER_URL"]}
+Flower   {given["FLOWER_URL"]}      (tasks too with: WORKER_EVENTS=1 make up)
 Sandbox  {given["SANDBOX_URL"]}/ledger
 
 A purchase (send it again: it happens once), its status, and what you own then:
