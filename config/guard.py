@@ -110,7 +110,7 @@ class Guard:
 
         try:
             await self._app(scope, receive, send)
-            return starts[0], b"".join(parts)
+            return _measured(starts[0], b"".join(parts))
         except Exception:
             log.exception("The application failed outside its own error handling.")
             return plain(500, "internal_error", "It has been noted.")
@@ -166,6 +166,13 @@ def plain(status: int, name: str, detail: str) -> tuple[Message, bytes]:
         (b"content-length", str(len(content)).encode()),
     ]
     return {"type": "http.response.start", "status": status, "headers": headers}, content
+
+
+def _measured(start: Message, content: bytes) -> tuple[Message, bytes]:
+    """With its length, which an error handler of Django does not tell."""
+    if content and not any(name == b"content-length" for name, _ in start["headers"]):
+        start["headers"] = [*start["headers"], (b"content-length", str(len(content)).encode())]
+    return start, content
 
 
 def _too_large(limit: int) -> Refusal:

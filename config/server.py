@@ -32,7 +32,7 @@ class Protocol(HttpToolsProtocol):
         super().__init__(*args, **kwargs)
         self._deadline: asyncio.TimerHandle | None = None
         self._head_bytes = 0
-        self._in_head = True
+        self._in_head = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -45,21 +45,22 @@ class Protocol(HttpToolsProtocol):
         # The server's own timer ends with the first byte of the next request.
         if self._deadline is None and self._is_idle():
             self._expect_head()
+        was_in_head = self._in_head
         super().data_received(data)
-        if self._in_head:
+        if was_in_head and self._in_head:
             self._head_bytes += len(data)
             if self._head_bytes > HEAD_LIMIT:
                 self._refuse(431, "headers_too_large", "The headers are too large.")
 
+    def on_message_begin(self) -> None:
+        self._in_head = True
+        self._head_bytes = 0
+        super().on_message_begin()
+
     def on_headers_complete(self) -> None:
         self._in_head = False
-        self._head_bytes = 0
         self._end_deadline()
         super().on_headers_complete()
-
-    def on_message_complete(self) -> None:
-        super().on_message_complete()
-        self._in_head = True
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end_deadline()
@@ -83,18 +84,24 @@ class Protocol(HttpToolsProtocol):
 
     def _head_is_late(self) -> None:
         self._deadline = None
-        if self._head_bytes:
+        if self._in_head:
             self._refuse(400, "malformed_request", "The headers did not arrive in time.")
         else:
             self.transport.close()
 
     def _refuse(self, status: int, name: str, detail: str) -> None:
-        """Answer and close, unless an answer to an earlier request is under way."""
+        """Answer and close; but first the answer to an earlier, whole request goes out."""
         if self.transport.is_closing():
             return
-        if self._is_idle():
-            start, content = plain(status, name, detail)
-            head = [b"%s: %s\r\n" % line for line in start["headers"]]
-            head = [STATUS_LINE[status], *head, b"connection: close\r\n\r\n"]
-            self.transport.write(b"".join([*head, content]))
+        if self._answers_whole_request():
+            self.cycle.keep_alive = False
+            self.flow.pause_reading()
+            return
+        start, content = plain(status, name, detail)
+        head = [b"%s: %s\r\n" % line for line in start["headers"]]
+        head = [STATUS_LINE[status], *head, b"connection: close\r\n\r\n"]
+        self.transport.write(b"".join([*head, content]))
         self.transport.close()
+
+    def _answers_whole_request(self) -> bool:
+        return not self._is_idle() and (self.cycle.response_started or not self.cycle.more_body)

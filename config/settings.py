@@ -240,27 +240,57 @@ SPECTACULAR_SETTINGS = {
 
 #: Redis hands a message out again after this long. Above every time limit (a check).
 SEKALI_VISIBILITY_TIMEOUT = env.seconds("SEKALI_VISIBILITY_TIMEOUT", 300)
+#: RabbitMQ takes a message back, and closes the channel, when a worker has not answered
+#: for it in this time. Tells what its ``consumer_timeout`` is (the server's own default).
+SEKALI_CONSUMER_TIMEOUT = env.seconds("SEKALI_CONSUMER_TIMEOUT", 1800)
+#: Bytes; a message above is none of ours, and goes to the dead letters.
+SEKALI_MESSAGE_LIMIT = env.whole("SEKALI_MESSAGE_LIMIT", 256 * 1024, least=4096)
+#: A message that was put back more often goes to the dead letters: it may be what kills
+#: workers. Its operation, if it has one, is sent again by the row.
+SEKALI_DELIVERY_LIMIT = env.whole("SEKALI_DELIVERY_LIMIT", 20, least=1)
+#: The dispatcher looks into the dead letter queue this often.
+SEKALI_RECORD_INTERVAL = env.seconds("SEKALI_RECORD_INTERVAL", 1)
 #: A deploy lets running attempts end for this long, then hands them back.
 SEKALI_SHUTDOWN_GRACE = env.seconds("SEKALI_SHUTDOWN_GRACE", 8)
+#: A worker's child above this size (MiB) is replaced after its attempt.
+SEKALI_CHILD_MEMORY = env.whole("SEKALI_CHILD_MEMORY", 400, least=50)
 
 # An API thread must not wait for a broker that is gone; a worker blocks in BRPOP for a
 # second at a time, so its socket may wait longer.
 _broker_timeout = 1.0 if SEKALI_ROLE == "api" else 5.0
+#: Seconds in which the broker must have taken, or confirmed, what is published.
+SEKALI_PUBLISH_TIMEOUT = _broker_timeout
 
 CELERY_BROKER_URL = BROKER_URL
-CELERY_BROKER_TRANSPORT_OPTIONS = {
-    "visibility_timeout": SEKALI_VISIBILITY_TIMEOUT,
-    "unacked_restore_interval": 5,
-    "unacked_restore_throttle": 1,
-    "socket_timeout": _broker_timeout,
-    "socket_connect_timeout": 1.0,
-    "socket_keepalive": True,
-    # One list a queue instead of four: priorities are separate queues here.
-    "priority_steps": [0],
-    "queue_order_strategy": "round_robin",
-}
+if BROKER_URL.startswith("amqp"):
+    CELERY_BROKER_TRANSPORT_OPTIONS = {
+        "read_timeout": _broker_timeout,
+        "write_timeout": _broker_timeout,
+        "confirm_publish": True,
+    }
+else:
+    CELERY_BROKER_TRANSPORT_OPTIONS = {
+        "visibility_timeout": SEKALI_VISIBILITY_TIMEOUT,
+        "unacked_restore_interval": 5,
+        "unacked_restore_throttle": 1,
+        "socket_timeout": _broker_timeout,
+        "socket_connect_timeout": 1.0,
+        "socket_keepalive": True,
+        # Also after how long an unanswered BRPOP counts as a dead connection.
+        "health_check_interval": 5,
+        # One list a queue instead of four: priorities are separate queues here.
+        "priority_steps": [0],
+        "queue_order_strategy": "round_robin",
+        # For sentinel:// only.
+        "master_name": env.text("BROKER_SENTINEL_MASTER", "mymaster"),
+        "sentinel_kwargs": {"socket_timeout": 1.0, "socket_connect_timeout": 1.0},
+    }
+CELERY_BROKER_CONNECTION_TIMEOUT = 2
+CELERY_BROKER_HEARTBEAT = 20
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BROKER_CONNECTION_MAX_RETRIES = None
+# RabbitMQ closes a channel, not the connection, when an answer is overdue.
+CELERY_BROKER_CHANNEL_ERROR_RETRY = True
 CELERY_TASK_PUBLISH_RETRY = False
 CELERY_TASK_SERIALIZER = "json"
 CELERY_ACCEPT_CONTENT = ["json"]
@@ -271,10 +301,16 @@ CELERY_TASK_DEFAULT_QUEUE = "housekeeping"
 CELERY_TASK_CREATE_MISSING_QUEUES = True
 CELERY_TASK_SOFT_TIME_LIMIT = SEKALI_SOFT_TIME_LIMIT
 CELERY_TASK_TIME_LIMIT = SEKALI_TIME_LIMIT
+CELERY_WORKER_CONSUMER = "operations.worker.consumer:Consumer"
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
-CELERY_WORKER_DISABLE_PREFETCH = True
-CELERY_WORKER_CANCEL_LONG_RUNNING_TASKS_ON_CONNECTION_LOSS = True
-CELERY_WORKER_SOFT_SHUTDOWN_TIMEOUT = SEKALI_SHUTDOWN_GRACE
+#: Messages with an ETA are held in memory; none of ours has one.
+CELERY_WORKER_ETA_TASK_LIMIT = 1000
+# A running attempt holds its claim, not its message: a second copy finds the claim taken.
+# To end it with the connection would count as the loss of a worker.
+CELERY_WORKER_CANCEL_LONG_RUNNING_TASKS_ON_CONNECTION_LOSS = False
+CELERY_WORKER_ENABLE_PREFETCH_COUNT_REDUCTION = False
+CELERY_WORKER_LOST_WAIT = 1.0
+CELERY_WORKER_MAX_MEMORY_PER_CHILD = SEKALI_CHILD_MEMORY * 1024
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 #: Flower's task list needs events, which cost about half of the throughput of no-op
 #: tasks; queue lengths need none. So they are a choice.
@@ -322,6 +358,7 @@ LOGGING = {
     "loggers": {
         # Every answer has its line from the correlation middleware.
         "django.request": {"level": "ERROR"},
+        "django.security.DisallowedHost": {"level": "CRITICAL"},
         "httpx": {"level": "WARNING"},
         "stripe": {"level": "WARNING"},
     },
