@@ -11,6 +11,7 @@ from operations.models import DeadLetter, Operation
 from operations.registry import COMPENSATION_SUFFIX
 from purchases import gateway
 from tests.purchases.market import KIND, PRICE, Market
+from tests.sandbox.process import API_KEY, SandboxProcess
 
 COMPENSATION = KIND + COMPENSATION_SUFFIX
 
@@ -170,10 +171,10 @@ def test_every_charge_of_the_purchase_is_refunded(market: Market, paid: uuid.UUI
 
 @pytest.mark.req("G2")
 def test_a_payment_that_waits_for_the_customer_is_cancelled(
-    market: Market, unpaid: uuid.UUID
+    market: Market, market_sandbox: SandboxProcess, unpaid: uuid.UUID
 ) -> None:
     """G2: nobody may confirm it later."""
-    waiting = market.sandbox.pay(
+    waiting = market_sandbox.pay(
         "waiting",
         payment_method="pm_card_authenticationRequired",
         **{"metadata[operation_id]": str(unpaid)},
@@ -220,8 +221,12 @@ def refunds(market: Market, id: uuid.UUID) -> list[int]:
     since = market.purchase(id).created_at - timedelta(minutes=1)
     found = []
     for charge in gateway.find(str(id), since):
-        listed = market.sandbox.get("/refunds", payment_intent=charge.id).json()["data"]
-        found += [refund["amount"] for refund in listed]
+        answer = market.sandbox.http.get(
+            "/gateway/v1/refunds",
+            params={"payment_intent": charge.id},
+            headers={"Authorization": f"Bearer {API_KEY}"},
+        )
+        found += [refund["amount"] for refund in answer.json()["data"]]
     return found
 
 

@@ -265,6 +265,7 @@ def test_a_key_is_kept_while_an_earlier_sender_may_still_use_it(market: Market) 
     assert market.attempt(id) == Outcome.DEFERRED
 
     operation = Operation.objects.get(pk=id)
+    assert operation.started_at is not None
     assert 5 < (operation.not_before - operation.started_at).total_seconds() < 8.5
     assert market.purchase(id).key_number == 1
     assert market.ledger() == []
