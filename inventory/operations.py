@@ -13,7 +13,7 @@ from operations.crashpoints import reach
 Payload = dict[str, Any]
 
 
-class SyncRequest(serializers.Serializer[Any]):
+class SyncInput(serializers.Serializer[Any]):
     """Nothing to say: whose inventory it is, the token says."""
 
 
@@ -25,7 +25,7 @@ def _is_as_promised(claim: Claim) -> bool:
 
 @operation(
     "inventory.sync",
-    serializer=SyncRequest,
+    serializer=SyncInput,
     resource="inventory:user:{owner}",
     atomic=False,
     dependencies=("supplier",),

@@ -17,7 +17,7 @@ from purchases.models import Purchase
 Payload = dict[str, Any]
 
 
-class PurchaseRequest(serializers.Serializer[Any]):
+class PurchaseInput(serializers.Serializer[Any]):
     sku = serializers.CharField(max_length=64)
     quantity = serializers.IntegerField(min_value=1, max_value=100, default=1)
     payment_method = serializers.RegexField(
@@ -37,7 +37,7 @@ def _is_as_promised(claim: Claim) -> bool:
 
 @operation(
     "purchases.purchase",
-    serializer=PurchaseRequest,
+    serializer=PurchaseInput,
     resource="purchase:{id}",
     atomic=False,
     dependencies=(payment.DEPENDENCY,),
