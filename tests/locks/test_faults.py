@@ -5,7 +5,7 @@ import time
 import pytest
 from pytest_django import Settings
 
-from locks import Lease, LeaseLost, LeaseUnavailable
+from locks import Lease, LeaseLost, LeaseUnavailable, release
 from locks.metrics import totals
 from tests.lab.proxy import Proxy
 from tests.lab.services import ValkeyServer
@@ -142,10 +142,10 @@ def test_a_slow_server_shortens_the_lease_and_not_the_safety(proxy: Proxy) -> No
 def test_an_answer_that_comes_after_the_end_is_no_lease(proxy: Proxy, settings: Settings) -> None:
     """D2: a process that was stopped between request and answer holds nothing."""
     proxy.drop_reply(ACQUIRE)
-    mine = lease(ttl=0.1)
+    mine = lease(ttl=0.8)
     # Two tries of ttl/4 at most, so the second answer is in time …
     assert mine.acquire()
-    assert mine.remaining() < 0.08
+    assert mine.remaining() < 0.7
     # … and renewing what has ended meanwhile is refused.
     wait_until(lambda: mine.lost)
     with pytest.raises(LeaseLost):
@@ -230,6 +230,7 @@ def test_a_full_server_still_lets_go(locks: ValkeyServer) -> None:
             with pytest.raises(LeaseUnavailable, match="refused"):
                 Lease("b", ttl=5, owner="me").acquire()
             mine.renew()
+            assert not release("a", "somebody else")
             assert mine.release()
             assert not client.exists("locks:lease:a")
         finally:

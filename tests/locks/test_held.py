@@ -67,7 +67,7 @@ def test_the_oldest_comes_first_and_renewing_makes_no_younger(store: str) -> Non
 
 def test_a_lease_that_ended_is_not_listed(store: str) -> None:
     """D4"""
-    Lease("a", ttl=0.1).acquire()
+    Lease("a", ttl=0.4).acquire()
     released = Lease("b", ttl=60)
     released.acquire()
     released.release()

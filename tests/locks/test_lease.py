@@ -59,9 +59,9 @@ def test_a_holder_that_knows_it_holds_cannot_acquire_twice(store: str) -> None:
 
 def test_it_ends_by_itself(store: str) -> None:
     """D1"""
-    lease = Lease("a", ttl=0.2)
+    lease = Lease("a", ttl=0.4)
     assert lease.acquire()
-    assert 0 < lease.remaining() < 0.2
+    assert 0 < lease.remaining() < 0.4
     successor = Lease("a", ttl=5)
     wait_until(successor.acquire, timeout=2)
     assert lease.lost
@@ -71,11 +71,11 @@ def test_it_ends_by_itself(store: str) -> None:
 
 def test_the_holder_is_told_before_somebody_else_can_have_it(store: str) -> None:
     """D2"""
-    lease = Lease("a", ttl=0.3)
+    lease = Lease("a", ttl=0.4)
     lease.acquire()
-    while not lease.lost:
-        assert not Lease("a", ttl=5, wait=0).acquire()
-        assert not lease.lost or lease.remaining() == 0
+    while not Lease("a", ttl=5).acquire():
+        assert lease.lost or lease.remaining() > 0
+    assert lease.lost
 
 
 def test_renewing_sets_the_ttl_and_never_adds(store: str) -> None:
@@ -103,7 +103,7 @@ def test_renewing_keeps_it_past_its_first_ttl(store: str) -> None:
 
 def test_renewing_after_the_end_is_refused_although_nobody_took_it(store: str) -> None:
     """D2"""
-    lease = Lease("a", ttl=0.1)
+    lease = Lease("a", ttl=0.3)
     lease.acquire()
     wait_until(lambda: lease.lost)
     with pytest.raises(LeaseLost, match="ran out"):
@@ -113,7 +113,7 @@ def test_renewing_after_the_end_is_refused_although_nobody_took_it(store: str) -
 
 def test_a_loss_stays_a_loss(store: str) -> None:
     """D2"""
-    lease = Lease("a", ttl=0.1)
+    lease = Lease("a", ttl=0.3)
     lease.acquire()
     wait_until(lambda: lease.lost)
     with pytest.raises(LeaseLost):
@@ -196,7 +196,7 @@ def test_a_waiter_gets_it_when_it_is_released(store: str) -> None:
     if store == "postgres":
         timer = threading.Timer(0.2, lambda: None)
         holder.release()
-        holder = Lease("a", ttl=0.2, owner="holder")
+        holder = Lease("a", ttl=0.4, owner="holder")
         holder.acquire()
     timer.start()
     waiter = Lease("a", ttl=30, wait=10)
@@ -284,6 +284,6 @@ def test_a_failing_listener_harms_nobody(store: str) -> None:
     def fail(_lease: Lease) -> None:
         raise RuntimeError("listener")
 
-    lease = Lease("a", ttl=0.05, on_lost=fail)
+    lease = Lease("a", ttl=0.3, on_lost=fail)
     lease.acquire()
     wait_until(lambda: lease.lost)

@@ -6,9 +6,11 @@ from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
 from locks import Lease, LeaseError, LeaseUnavailable
+from locks.backend import Claim, Release
 from locks.models import LeaseRow
-from locks.postgres import prune
+from locks.postgres import PostgresBackend, prune
 from tests.lab.services import PostgresServer
+from tests.lab.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("fences")
 
@@ -42,6 +44,15 @@ def test_every_call_may_use_another_session() -> None:
     assert lease.release()
     connection.close()
     assert Lease("a", ttl=5).acquire()
+
+
+def test_the_database_refuses_to_renew_what_has_ended_by_its_clock() -> None:
+    """D1, D2: whatever the holder's clock says."""
+    store, claim = PostgresBackend(), Claim("a", "me", 0.05)
+    store.acquire(claim, fenced=False, wait=0)
+    wait_until(lambda: not list(store.held()))
+    assert store.renew([claim]) == [False]
+    assert store.release("a", "me") is Release.ABSENT
 
 
 def test_inside_a_transaction_it_is_refused() -> None:
