@@ -3,8 +3,15 @@
 import os
 
 from celery import Celery
+from kombu.transport import TRANSPORT_ALIASES
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
+
+TRANSPORT_ALIASES.update(
+    redis="operations.broker.redis_transport:Transport",
+    rediss="operations.broker.redis_transport:Transport",
+    sentinel="operations.broker.redis_transport:SentinelTransport",
+)
 
 app = Celery("sekali", fixups=["operations.worker.fixup:fixup"])
 app.config_from_object("django.conf:settings", namespace="CELERY")

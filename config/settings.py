@@ -6,6 +6,10 @@ process before it does harm.
 """
 
 from pathlib import Path
+from typing import Any
+
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from config import env
 
@@ -149,9 +153,26 @@ CACHES = {
             "SOCKET_CONNECT_TIMEOUT": CACHE_TIMEOUT,
             "SOCKET_TIMEOUT": CACHE_TIMEOUT,
             "SERIALIZER": "django_redis.serializers.json.JSONSerializer",
+            "CONNECTION_POOL_KWARGS": {
+                # One try: what a reader cannot have at once it takes from the database.
+                "retry": Retry(NoBackoff(), 0),
+                "protocol": 2,
+                "driver_info": None,  # two round trips less for each new connection
+                "socket_keepalive": True,
+                "max_connections": 1000,
+            },
         },
     }
 }
+#: A cache that did not answer is left alone for this long, by each process for itself.
+CACHE_REST = env.seconds("CACHE_REST", 2)
+#: An invalidation is applied once more from its record after this long.
+CACHE_REPAIR_DELAY = env.seconds("CACHE_REPAIR_DELAY", 3)
+#: Loads from the source that may go on at once in a process, and those of all processes
+#: together that nobody stores; how long one waits for its turn.
+CACHE_LOADS = env.whole("CACHE_LOADS", 4, least=1)
+CACHE_LOADS_TOGETHER = env.whole("CACHE_LOADS_TOGETHER", 16, least=1)
+CACHE_LOAD_WAIT = env.seconds("CACHE_LOAD_WAIT", 2)
 
 # --- Operations ----------------------------------------------------------------------
 
@@ -262,6 +283,7 @@ _broker_timeout = 1.0 if SEKALI_ROLE == "api" else 5.0
 SEKALI_PUBLISH_TIMEOUT = _broker_timeout
 
 CELERY_BROKER_URL = BROKER_URL
+CELERY_BROKER_TRANSPORT_OPTIONS: dict[str, Any]
 if BROKER_URL.startswith("amqp"):
     CELERY_BROKER_TRANSPORT_OPTIONS = {
         "read_timeout": _broker_timeout,

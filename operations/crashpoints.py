@@ -23,6 +23,9 @@ POINTS = (
     "dispatch.taken",  # rows are marked as sent and committed, nothing published
     "dispatch.published",
     "rescue.committed",  # rescued, the lost attempt's lease still held
+    "letters.read",  # dead messages are read, nothing of them is stored
+    "letters.stored",  # their letters are committed, the messages still in the queue
+    "message.taken",  # by a worker's main process, which has not looked at it yet
     "broker.forgotten",  # sent_at cleared after a wipe, the new mark not yet written
     "purchase.reserved",
     "purchase.charged",  # the gateway has answered; nothing of it is stored

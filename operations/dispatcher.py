@@ -19,6 +19,7 @@ from operations.broker_watch import BrokerWatch
 from operations.crashpoints import reach
 from operations.evidence import Evidence
 from operations.executor import lease_owner
+from operations.recorder import Recorder
 from operations.verbs import Envelope, Rescued
 
 log = logging.getLogger(__name__)
@@ -31,6 +32,7 @@ class Dispatcher:
         self._broker = broker
         self._watch = BrokerWatch(broker)
         self._evidence = Evidence(broker)
+        self._recorder = Recorder(broker)
         self._kinds = [kind.name for kind in registry.kinds()]
 
     def run(self, stopping: Callable[[float], bool]) -> None:
@@ -43,6 +45,7 @@ class Dispatcher:
             try:
                 if self.round() >= settings.SEKALI_DISPATCH_BATCH:
                     rest = 0
+                self._recorder.look()
             except BrokerUnavailable as error:
                 log.warning("The broker does not answer: %s", error)
             except DatabaseError as error:

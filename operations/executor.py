@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable
 from typing import TypeVar
 
+from billiard.common import terminate_handler_fired
 from django.conf import settings
 from django.db import IntegrityError, InterfaceError, OperationalError, connection
 from psycopg import errors as pg
@@ -50,6 +51,8 @@ class Outcome(enum.Enum):
     BUSY = "busy"
     #: The claim was lost on the way; whoever has it now will settle.
     LOST = "lost"
+    #: There is no such operation, or it is of another kind: the message is wrong.
+    UNKNOWN = "unknown"
 
 
 _OUTCOMES: dict[type[Ending], Outcome] = {
@@ -128,9 +131,10 @@ def _claim(id: uuid.UUID, kind: Kind, claimed_by: str) -> ClaimedRow | None:
 
 def _park(id: uuid.UUID, kind: Kind) -> Outcome:
     """Not claimed: a duplicate is dropped, a row whose resource is busy leaves the queue."""
-    too_long = _persistently(lambda: verbs.park(id))
+    too_long = _persistently(lambda: verbs.park(id, kind.name))
     if too_long is None:
-        return Outcome.DUPLICATE
+        exists = _persistently(lambda: verbs.exists(id, kind.name))
+        return Outcome.DUPLICATE if exists else Outcome.UNKNOWN
     if too_long:
         message = "The resource stayed busy for too long."
         failure = Failure(
@@ -142,6 +146,38 @@ def _park(id: uuid.UUID, kind: Kind) -> Outcome:
         _publish(_persistently(lambda: verbs.give_up_waiting(id, failure)))
         return Outcome.DEAD
     return Outcome.BUSY
+
+
+def set_aside(id: uuid.UUID, kind_name: str) -> Outcome:
+    """A message of a kind that this process does not know: a newer version may know it.
+
+    Its operation is sent again after a while, for as long as an operation may be deferred.
+    """
+    too_long = _persistently(lambda: verbs.set_aside(id, kind_name))
+    if too_long is None:
+        return Outcome.UNKNOWN
+    if too_long:
+        message = f"No worker knows the kind {kind_name!r}."
+        failure = Failure(
+            Category.UNROUTABLE,
+            "UnknownKind",
+            message,
+            signature=signature(Category.UNROUTABLE, "UnknownKind", message, ""),
+        )
+        _publish(_persistently(lambda: verbs.give_up_waiting(id, failure)))
+        return Outcome.DEAD
+    return Outcome.BUSY
+
+
+def revoke(id: uuid.UUID) -> bool:
+    """Remote control has revoked the task. False: it may have had effects, and goes on."""
+    woken = _persistently(lambda: verbs.revoke(id))
+    if woken is None:
+        log.warning("%s was revoked, but may have had effects: it goes on.", id)
+        return False
+    log.warning("%s was revoked before it began; it is cancelled.", id)
+    _publish(woken)
+    return True
 
 
 # --- lease ---------------------------------------------------------------------------
@@ -201,6 +237,8 @@ def _run(claim: Claim) -> Ending:
     except ClaimLost:
         raise
     except (Exception, SystemExit) as error:
+        if isinstance(error, SystemExit) and terminate_handler_fired():
+            raise  # not the handler's: this process is being ended, and others tell why
         if claim.ended is not None:
             # Committed already: what goes wrong afterwards cannot change it.
             log.exception("The handler failed after it had finished.")

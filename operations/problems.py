@@ -37,3 +37,13 @@ def of_failure(failure: Failure) -> Problem:
         "detail": "The operation could not be completed. An operator will look at it.",
         "category": str(failure.category.value),
     }
+
+
+def of_revocation() -> Problem:
+    """The ``error`` of an operation that ended ``cancelled`` by remote control."""
+    return {
+        "type": type_of("revoked"),
+        "title": "Revoked",
+        "detail": "An operator revoked the operation before it began.",
+        "category": "revoked",
+    }

@@ -8,6 +8,7 @@ the claim it holds. No row changed means that the race is lost, and the caller s
 :func:`claim`             pending → running, under a new epoch
 :func:`park`              pending → pending, off the queue while its resource is busy
 :func:`give_up_waiting`   pending → dead, when its resource stayed busy too long
+:func:`set_aside`         pending → pending, off the queue while no worker there knows it
 :func:`settle`            running → done, failed, pending or dead; by the claim only
 :func:`defer`             running → pending, uncounted; by the claim only
 :func:`fence`             running → running, effects begun; by the claim only
@@ -16,6 +17,7 @@ the claim it holds. No row changed means that the race is lost, and the caller s
 :func:`rescue_claims_of`  running → pending or dead, when its process died
 :func:`hand_back`         running → pending, uncounted, when its process has left
 :func:`cancel`            pending → cancelled, if never claimed
+:func:`revoke`            pending → cancelled, if never claimed, by remote control
 :func:`replay`            dead → pending
 :func:`discard`           dead → cancelled, or its compensation begins
 :func:`finish_discard`    dead → cancelled, when its compensation is done
@@ -267,12 +269,13 @@ SET sent_at = NULL,
     due_at = statement_timestamp() + %(delay)s * interval '1 second',
     deferrals = deferrals + 1,
     deferred_since = COALESCE(deferred_since, statement_timestamp())
-WHERE id = %(id)s AND state = 'pending' AND not_before <= statement_timestamp()
+WHERE id = %(id)s AND kind = %(kind)s AND state = 'pending'
+  AND not_before <= statement_timestamp()
 RETURNING deferred_since < statement_timestamp() - %(limit)s * interval '1 second' AS too_long
 """
 
 
-def park(id: uuid.UUID) -> bool | None:
+def park(id: uuid.UUID, kind: str) -> bool | None:
     """Take an operation whose resource is busy off the queue for a few seconds, uncounted.
 
     :returns: None when it was not waiting (a duplicate or early delivery), else whether
@@ -280,7 +283,12 @@ def park(id: uuid.UUID) -> bool | None:
     """
     row = _one(
         _PARK,
-        {"id": id, "delay": settings.SEKALI_PARK_DELAY, "limit": settings.SEKALI_DEFER_LIMIT},
+        {
+            "id": id,
+            "kind": kind,
+            "delay": settings.SEKALI_PARK_DELAY,
+            "limit": settings.SEKALI_DEFER_LIMIT,
+        },
     )
     return None if row is None else bool(row["too_long"])
 
@@ -300,8 +308,8 @@ WITH freed AS (
     SELECT id, kind,
         COALESCE((SELECT key FROM operations_idempotencyrecord WHERE operation_id = freed.id), ''),
         attempts, (SELECT min(started_at) FROM operations_attempt WHERE operation_id = freed.id),
-        started_at, 'lock', %(error_type)s, %(message)s, %(signature)s, '', '', '', 'open',
-        statement_timestamp(), ''
+        started_at, %(category)s, %(error_type)s, %(message)s, %(signature)s, '', '', '',
+        'open', statement_timestamp(), ''
     FROM freed
 ), {_WAKE}
 SELECT id, kind FROM woken
@@ -309,18 +317,62 @@ SELECT id, kind FROM woken
 
 
 def give_up_waiting(id: uuid.UUID, failure: Failure) -> list[Envelope]:
-    """End an operation whose resource stayed busy beyond all bounds."""
+    """End an operation that could not be begun within all bounds."""
     return _envelopes(
         _GIVE_UP_WAITING,
         {
             "id": id,
             "error": json.dumps(problems.of_failure(failure)),
+            "category": failure.category,
             "error_type": failure.error_type,
             "message": failure.message,
             "signature": failure.signature,
             "evidence_age": settings.SEKALI_EVIDENCE_AGE,
         },
     )
+
+
+_SET_ASIDE = """
+WITH parked AS (
+    UPDATE operations_operation
+    SET sent_at = NULL,
+        due_at = statement_timestamp() + %(delay)s * interval '1 second',
+        deferrals = deferrals + 1,
+        deferred_since = COALESCE(deferred_since, statement_timestamp())
+    WHERE id = %(id)s AND kind = %(kind)s AND state = 'pending'
+    RETURNING deferred_since < statement_timestamp() - %(limit)s * interval '1 second' AS too_long
+)
+SELECT (SELECT too_long FROM parked) AS too_long
+FROM operations_operation WHERE id = %(id)s AND kind = %(kind)s
+"""
+
+
+def set_aside(id: uuid.UUID, kind: str) -> bool | None:
+    """A message of this operation came to somebody who cannot make anything of it.
+
+    The operation is sent again after a while: to a worker of another version, perhaps.
+
+    :returns: None when there is no such operation of this kind, else whether it has been
+        waiting longer than its bound
+    """
+    row = _one(
+        _SET_ASIDE,
+        {
+            "id": id,
+            "kind": kind,
+            "delay": settings.SEKALI_PARK_DELAY,
+            "limit": settings.SEKALI_DEFER_LIMIT,
+        },
+    )
+    return None if row is None else bool(row["too_long"])
+
+
+_EXISTS = "SELECT 1 AS found FROM operations_operation WHERE id = %(id)s AND kind = %(kind)s"
+
+
+def exists(id: uuid.UUID, kind: str) -> bool:
+    """Is there an operation of this id and kind, in whatever state?"""
+    return _one(_EXISTS, {"id": id, "kind": kind}) is not None
 
 
 # --- while running -------------------------------------------------------------------
@@ -526,7 +578,12 @@ def defer(claim: ClaimedRow, ending: Defer) -> list[Envelope]:
 
 # --- rescue --------------------------------------------------------------------------
 
-_LOST_MESSAGE = "The worker that held this operation ended without a word."
+_WORKER_LOST = Failure(
+    Category.WORKER_LOST, "WorkerLost", "The worker that held this operation ended without a word."
+)
+_TIMED_OUT = Failure(
+    Category.TIMEOUT, "TimeLimitExceeded", "The attempt did not end within the hard time limit."
+)
 
 _RESCUE = """
 WITH lost AS (
@@ -552,7 +609,7 @@ WITH lost AS (
         (operation_id, epoch, kind, worker, queued_at, started_at, finished_at, outcome,
          category, dependency, error_type, message, next_delay)
     SELECT id, epoch, kind, claimed_by, sent_at, started_at, statement_timestamp(), 'lost',
-        'worker_lost', '', 'WorkerLost', %(message)s, CASE WHEN state = 'pending' THEN 0 END
+        %(category)s, '', %(error_type)s, %(message)s, CASE WHEN state = 'pending' THEN 0 END
     FROM freed
 ), letter AS (
     INSERT INTO operations_deadletter
@@ -564,7 +621,7 @@ WITH lost AS (
         attempts,
         COALESCE((SELECT min(started_at) FROM operations_attempt WHERE operation_id = freed.id),
                  started_at),
-        statement_timestamp(), 'worker_lost', '', 'WorkerLost', %(message)s, '',
+        statement_timestamp(), %(category)s, '', %(error_type)s, %(message)s, '',
         %(signature)s, '', 'open', statement_timestamp(), ''
     FROM freed WHERE state = 'dead'
 ), {wake}
@@ -578,26 +635,42 @@ _RESCUE_OF_PROCESS = _RESCUE.format(which="starts_with(claimed_by, %(process)s)"
 
 def rescue_expired() -> tuple[list[Rescued], list[Envelope]]:
     """Take back what runs without a heartbeat, and tell what was woken by that."""
-    return _rescue(_RESCUE_EXPIRED, {})
+    return _rescue(_RESCUE_EXPIRED, {}, _WORKER_LOST)
 
 
-def rescue_claims_of(process: str) -> tuple[list[Rescued], list[Envelope]]:
+def rescue_claims_of(
+    process: str, *, timed_out: bool = False
+) -> tuple[list[Rescued], list[Envelope]]:
     """Take back what a process held that is known to be dead.
 
     :param process: as its claims name it, with its start time, so that a late notice does
         not hit the claims of a process that got the same number
+    :param timed_out: it was killed because the attempt did not end in time
     """
-    return _rescue(_RESCUE_OF_PROCESS, {"process": process + "#"})
+    return _rescue(
+        _RESCUE_OF_PROCESS, {"process": process + "#"}, _TIMED_OUT if timed_out else _WORKER_LOST
+    )
 
 
 _HAND_BACK = f"""
-WITH freed AS (
-    UPDATE operations_operation
-    SET state = 'pending', claimed_by = '', version = version + 1, sent_at = NULL,
-        attempts = attempts - 1, not_before = statement_timestamp(),
+WITH held AS (
+    SELECT id, claimed_by, sent_at, epoch FROM operations_operation
+    WHERE state = 'running' AND starts_with(claimed_by, %(process)s) FOR UPDATE
+), freed AS (
+    UPDATE operations_operation AS o
+    SET state = 'pending', claimed_by = '', version = o.version + 1, sent_at = NULL,
+        attempts = o.attempts - 1, not_before = statement_timestamp(),
         due_at = statement_timestamp()
-    WHERE state = 'running' AND starts_with(claimed_by, %(process)s)
-    RETURNING id, kind, resource, epoch, state
+    FROM held WHERE o.id = held.id AND o.state = 'running' AND o.epoch = held.epoch
+    RETURNING o.id, o.kind, o.resource, o.epoch, o.state, o.started_at, held.claimed_by,
+        held.sent_at
+), attempt AS (
+    INSERT INTO operations_attempt
+        (operation_id, epoch, kind, worker, queued_at, started_at, finished_at, outcome,
+         category, dependency, error_type, message, next_delay)
+    SELECT id, epoch, kind, claimed_by, sent_at, started_at, statement_timestamp(), 'revoked',
+        '', '', 'Terminated', %(message)s, 0
+    FROM freed WHERE %(revoked)s
 ), {_WAKE}
 SELECT id, kind, resource, epoch, state, false AS woken FROM freed
 UNION ALL
@@ -605,26 +678,38 @@ SELECT id, kind, '', 0, 'pending', true FROM woken
 """
 
 
-def hand_back(process: str) -> tuple[list[Rescued], list[Envelope]]:
-    """Give back, uncounted, what a process held that was asked to leave and has left."""
+def hand_back(process: str, *, revoked: bool = False) -> tuple[list[Rescued], list[Envelope]]:
+    """Give back, uncounted, what a process held that was asked to leave and has left.
+
+    :param revoked: remote control ended it because of what it was working on; the history
+        of the operation tells
+    """
     return _split(
         _all(
             _HAND_BACK,
-            {"process": process + "#", "evidence_age": settings.SEKALI_EVIDENCE_AGE},
+            {
+                "process": process + "#",
+                "revoked": revoked,
+                "message": "The attempt was ended by remote control; it is made again.",
+                "evidence_age": settings.SEKALI_EVIDENCE_AGE,
+            },
         )
     )
 
 
-def _rescue(sql: str, which: dict[str, Any]) -> tuple[list[Rescued], list[Envelope]]:
-    failure = Failure(Category.WORKER_LOST, "WorkerLost", _LOST_MESSAGE)
+def _rescue(
+    sql: str, which: dict[str, Any], failure: Failure
+) -> tuple[list[Rescued], list[Envelope]]:
     rows = _all(
         sql,
         which
         | {
             "max_losses": settings.SEKALI_MAX_LOSSES,
             "error": json.dumps(problems.of_failure(failure)),
-            "message": _LOST_MESSAGE,
-            "signature": signature(failure.category, failure.error_type, _LOST_MESSAGE, ""),
+            "category": failure.category,
+            "error_type": failure.error_type,
+            "message": failure.message,
+            "signature": signature(failure.category, failure.error_type, failure.message, ""),
             "evidence_age": settings.SEKALI_EVIDENCE_AGE,
         },
     )
@@ -682,6 +767,41 @@ def cancel(
         return None
     woken_id, woken_kind = row.pop("woken_id"), row.pop("woken_kind")
     return row, [] if woken_id is None else [Envelope(woken_id, woken_kind)]
+
+
+_REVOKE = f"""
+WITH freed AS (
+    UPDATE operations_operation
+    SET state = 'cancelled', due_at = NULL, finished_at = statement_timestamp(),
+        version = version + 1, error = %(error)s::jsonb
+    WHERE id = %(id)s AND state = 'pending' AND epoch IS NULL
+    RETURNING id, resource
+), record AS (
+    UPDATE operations_idempotencyrecord AS r
+    SET expires_at = statement_timestamp() + (r.expires_at - r.created_at)
+    FROM freed WHERE r.operation_id = freed.id
+), {_WAKE}
+SELECT (SELECT id FROM freed) AS revoked, woken.id, woken.kind
+FROM (SELECT 1) AS always LEFT JOIN woken ON true
+"""
+
+
+def revoke(id: uuid.UUID) -> list[Envelope] | None:
+    """End an operation that was never claimed, because remote control revoked its task.
+
+    :returns: what was woken, or None: it cannot be revoked, since it may have had effects
+    """
+    rows = _all(
+        _REVOKE,
+        {
+            "id": id,
+            "error": json.dumps(problems.of_revocation()),
+            "evidence_age": settings.SEKALI_EVIDENCE_AGE,
+        },
+    )
+    if rows[0]["revoked"] is None:
+        return None
+    return [Envelope(row["id"], row["kind"]) for row in rows if row["id"] is not None]
 
 
 _REPLAY = """

@@ -3,20 +3,19 @@
 import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
-from celery import current_app
 from django.conf import settings
-from kombu.exceptions import KombuError
-from redis.exceptions import RedisError
 
-from operations import logs, registry
+from operations import logs
+from operations.broker.messages import Template, template
+from operations.registry import UnknownKind
 from operations.verbs import Envelope
 
 log = logging.getLogger(__name__)
-
-_FAILURES = (KombuError, RedisError, OSError, TimeoutError)
 
 
 class BrokerUnavailable(Exception):
@@ -30,12 +29,49 @@ class Mark(NamedTuple):
     server: str
 
 
+class Outgoing(NamedTuple):
+    """A message to be sent: of which operation, and what it says."""
+
+    id: str
+    template: Template
+    request_id: str
+
+
+@dataclass(frozen=True)
+class DeadMessage:
+    """What stands in the dead letter queue: a message as it was, and what is known of it.
+
+    ``id`` is the same each time this message is read; of two messages that are alike to
+    the last byte it may be the same too, unless ``is_first`` says that this one was never
+    read before.
+    """
+
+    id: str
+    body: bytes
+    queue: str
+    headers: dict[str, Any] = field(default_factory=dict)
+    properties: dict[str, Any] = field(default_factory=dict)
+    #: What the worker or the broker said of it.
+    why: str = ""
+    is_first: bool = False
+    #: It came here because its time was over.
+    expired: bool = False
+
+
 class Broker(ABC):
     """Publishing, and what the dispatcher must see to know that a message is lost."""
+
+    #: Seconds between two movements of the mark.
+    mark_interval = 1.0
 
     def __init__(self, url: str) -> None:
         self.url = url
         self._paused_until = 0.0
+
+    @classmethod
+    def queue_arguments(cls) -> dict[str, Any]:
+        """With what arguments every queue of tasks is declared."""
+        return {}
 
     @property
     def paused(self) -> bool:
@@ -58,27 +94,29 @@ class Broker(ABC):
             return False
         return True
 
-    def publish(self, envelopes: Iterable[Envelope]) -> None:
-        """Send a message for each operation, in order.
+    def publish(self, envelopes: Sequence[Envelope]) -> None:
+        """Send a message for each operation, in order, all in one go.
 
-        :raises BrokerUnavailable: at the first that fails; those after it were not sent
+        What is of a kind unknown here is left out: a dispatcher that knows the kind finds
+        that it was not sent.
+
+        :raises BrokerUnavailable: all, some or none have arrived
         """
-        try:
-            pool = current_app.amqp.producer_pool
-            with pool.acquire(block=True, timeout=1) as producer:
-                for id, kind in envelopes:
-                    current_app.send_task(
-                        kind,
-                        args=[str(id)],
-                        task_id=str(id),
-                        queue=registry.get(kind).queue,
-                        producer=producer,
-                        retry=False,
-                        ignore_result=True,
-                        headers={"request_id": logs.current("request_id")},
-                    )
-        except _FAILURES as error:
-            raise BrokerUnavailable(f"{type(error).__name__}: {error}") from error
+        outgoing = []
+        request_id = logs.current("request_id")
+        for id, kind in envelopes:
+            try:
+                outgoing.append(Outgoing(str(id), template(kind), request_id))
+            except UnknownKind:
+                log.warning("%s is of kind %r, which is unknown here; not sent.", id, kind)
+        if outgoing:
+            self._send(outgoing)
+
+    @abstractmethod
+    def _send(self, messages: list[Outgoing]) -> None:
+        """
+        :raises BrokerUnavailable: all, some or none have arrived
+        """
 
     @abstractmethod
     def ready(self, queue: str) -> int:
@@ -88,9 +126,11 @@ class Broker(ABC):
         """
 
     @abstractmethod
-    def read_mark(self) -> Mark:
+    def read_mark(self, confirmed: int | None = None) -> Mark:
         """The number last written, and the identity of the running server.
 
+        :param confirmed: a broker that cannot tell the number answers this one, if it
+            still holds it
         :raises BrokerUnavailable: it does not answer
         """
 
@@ -99,6 +139,16 @@ class Broker(ABC):
         """Write a number, unless a higher one is there.
 
         :raises BrokerUnavailable: it does not answer
+        """
+
+    @abstractmethod
+    def dead_messages(self, limit: int) -> AbstractContextManager[Sequence[DeadMessage]]:
+        """The oldest messages of the dead letter queue, at most ``limit``.
+
+        Leaving the context without an exception takes them off the queue; what was read
+        and not taken off is read again, here or elsewhere.
+
+        :raises BrokerUnavailable: it does not answer, at the beginning or at the end
         """
 
     @abstractmethod

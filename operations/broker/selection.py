@@ -9,7 +9,11 @@ from django.core.exceptions import ImproperlyConfigured
 from operations.broker.interface import Broker
 from operations.broker.redis import RedisBroker
 
-_BROKERS: dict[str, type[Broker]] = {"redis": RedisBroker}
+_BROKERS: dict[str, type[Broker]] = {
+    "redis": RedisBroker,
+    "rediss": RedisBroker,
+    "sentinel": RedisBroker,
+}
 
 _made: dict[int, Broker] = {}
 

@@ -13,6 +13,8 @@ class Outcome(models.TextChoices):
     RETRY = "retry"
     DEAD = "dead"
     LOST = "lost"
+    #: Ended by remote control; not counted, and made again.
+    REVOKED = "revoked"
 
 
 class Category(models.TextChoices):

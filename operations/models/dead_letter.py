@@ -30,7 +30,13 @@ class DeadLetter(models.Model):
     )
     body = models.BinaryField(null=True, help_text="The raw message, when there is no operation.")
     headers = models.JSONField(null=True)
-    queue = models.CharField(max_length=100, blank=True, default="")
+    queue = models.CharField(max_length=255, blank=True, default="")
+    message_id = models.CharField(
+        max_length=100,
+        blank=True,
+        db_default="",
+        help_text="Which message this is; recording it again changes nothing.",
+    )
     kind = models.CharField(max_length=100, blank=True, default="")
     idempotency_key = models.CharField(max_length=255, blank=True, default="")
     attempts = models.PositiveIntegerField(default=0)
@@ -67,6 +73,11 @@ class DeadLetter(models.Model):
                 fields=["operation"],
                 condition=Q(state__in=UNSETTLED),
                 name="operations_one_unsettled_letter",
+            ),
+            models.UniqueConstraint(
+                fields=["message_id"],
+                condition=~Q(message_id=""),
+                name="operations_one_letter_a_message",
             ),
         ]
         indexes: ClassVar = [

@@ -1,6 +1,8 @@
 """How a claim names the process that made it."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -31,3 +33,18 @@ def _start_of(pid: int) -> str:
         raise ProcessLookupError(pid) from None
     # The command, in parentheses, may itself hold blanks and parentheses.
     return stat.rpartition(")")[2].split()[19]
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """Only the process that enters leaves.
+
+    A handler may fork and let the copy run on; that would go back to Celery's loop and
+    answer for the same task a second time.
+    """
+    pid = os.getpid()
+    try:
+        yield
+    finally:
+        if os.getpid() != pid:
+            os._exit(0)

@@ -119,7 +119,7 @@ def test_a_claim_waits_for_not_before() -> None:
     id = accept(publish=False)
     verbs.settle(claim(id).row, Retry(FAILURE, 60), retention=RETENTION)
     assert verbs.claim(id, "scripted.local", claimed_by="n/1.1#b", fifo=False) is None
-    assert verbs.park(id) is None  # not due, so not parked either
+    assert verbs.park(id, "scripted.local") is None  # not due, so not parked either
 
 
 def test_a_message_of_another_kind_claims_nothing() -> None:
@@ -143,7 +143,7 @@ def test_a_busy_resource_parks_and_its_end_wakes_the_next_only() -> None:
     running = claim(ids[0])
     for id in ids[1:]:
         assert verbs.claim(id, "scripted.local", claimed_by="n/1.1#b", fifo=False) is None
-        assert verbs.park(id) is False
+        assert verbs.park(id, "scripted.local") is False
     woken = verbs.settle(running.row, Done(None), retention=RETENTION)
     assert [envelope.id for envelope in woken] == [ids[1]]
 
@@ -178,7 +178,7 @@ def test_control_without_the_index_two_run_at_once(database: str) -> None:
 def test_claim_and_wake_of_the_same_row_do_not_deadlock() -> None:
     """D2: the claim holds its row and waits for the index; the wake passes it by."""
     first, second = accept(publish=False, on="r"), accept(publish=False, on="r")
-    verbs.park(second)
+    verbs.park(second, "scripted.local")
     with transaction.atomic():
         running = claim(first)
         thread, answers = in_thread(lambda: claim(second))
