@@ -22,6 +22,8 @@ PATIENT = {
     "SEKALI_TIME_LIMIT": "60",
     "SEKALI_VISIBILITY_TIMEOUT": "100",
 }
+#: Given up after one retry, so that a purchase is soon dead.
+HASTY = {"SEKALI_RETRY_BACKOFF": "0.1"}
 POINTS = (
     "claim.made",
     "lease.acquired",
@@ -117,7 +119,7 @@ def test_a_worker_that_was_stopped_cannot_charge_what_was_given_up(
     stack: Stack, sandbox: StackSandbox
 ) -> None:
     """D2 G2 I1: the key in its hand was burnt meanwhile; and so when it is forgotten."""
-    stack.env.update(PATIENT)
+    stack.env.update(PATIENT | HASTY)
     crash = Crash(stack)
     stack.start(apis=0, workers=0)
     worker = stack.add_worker(concurrency=3)
@@ -190,6 +192,7 @@ def test_a_compensation_survives_the_death_of_its_worker(
     stack: Stack, sandbox: StackSandbox
 ) -> None:
     """G2 I1: refunded once."""
+    stack.env.update(HASTY)
     crash = Crash(stack)
     stack.start(apis=0, workers=0)
     stack.add_worker(concurrency=3)

@@ -175,6 +175,22 @@ def test_a_stored_failure_of_the_gateway_uses_its_key_up(market: Market) -> None
     assert market.agrees()
 
 
+@pytest.mark.req("G2", "I1")
+def test_a_key_that_is_used_up_is_not_replaced_when_the_list_shows_a_charge(
+    market: Market,
+) -> None:
+    """G2 I1: the gateway failed after it had charged, or another sender got through."""
+    id = market.order()
+    market.sandbox.faults(gateway={"mode": "error", "count": 1})
+    with pytest.raises(gateway.GatewayUnavailable):
+        gateway.charge(f"{id}:1", str(id), PRICE, "eur", "pm_card_visa")
+    gateway.charge("another", str(id), PRICE, "eur", "pm_card_visa")
+
+    assert market.work(id).state == "done"
+    assert market.purchase(id).key_number == 1
+    assert [key for key, *_ in market.ledger()] == ["another"]
+
+
 @pytest.mark.req("G2", "B6", "C1")
 def test_a_gateway_that_stays_away_ends_in_a_dead_letter_that_can_be_replayed(
     market: Market,
