@@ -42,7 +42,7 @@ class Tree:
             check=True,
         )
         for name in listed.stdout.decode().rstrip("\0").split("\0"):
-            if (TREE / name).exists():
+            if (TREE / name).is_file():
                 (path / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(TREE / name, path / name)
 
