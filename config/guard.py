@@ -158,9 +158,9 @@ class _Inlet:
         return part
 
 
-def plain(status: int, name: str, detail: str) -> tuple[Message, bytes]:
+def plain(status: int, name: str, detail: str, **extra: str) -> tuple[Message, bytes]:
     """A problem made without the application, as the start of a response and its content."""
-    content = json.dumps(problem.describe(status, name, detail)).encode()
+    content = json.dumps(problem.describe(status, name, detail, **extra)).encode()
     headers = [
         (b"content-type", problem.MEDIA_TYPE.encode()),
         (b"content-length", str(len(content)).encode()),
