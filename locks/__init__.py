@@ -5,10 +5,11 @@ believes for a moment that it holds the lease, so a write that must not come fro
 holder carries the lease's fence (``fenced_update``) or is guarded by the row itself.
 """
 
+from locks.attempts import release
 from locks.decorator import leased
 from locks.errors import LeaseError, LeaseHeld, LeaseLost, LeaseUnavailable
 from locks.fences import fenced_update
-from locks.lease import Lease, release
+from locks.lease import Lease
 
 __all__ = [
     "Lease",

@@ -1,37 +1,29 @@
-"""The lease itself: what its holder knows and may do."""
+"""The lease itself: what its holder may do."""
 
 import logging
 import math
-import os
 import secrets
 import threading
 from collections.abc import Callable
-from enum import Enum
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Self
 
 from django.db import connections
 
 from locks import clock, counts
-from locks.backend import Backend, Claim, Granted, Held, Release
+from locks.attempts import release_from, twice
+from locks.backend import Backend, Claim, Held, Release
 from locks.errors import LeaseError, LeaseHeld, LeaseLost, LeaseUnavailable
+from locks.holding import Holding
 from locks.renewer import Renewer
 from locks.selection import backend_for
-
-T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
 #: Bounds of a TTL in seconds. A lease is for work going on now, not a state of things.
 SHORTEST, LONGEST = 0.001, 86_400.0
 
-
-class _State(Enum):
-    FREE = "not asked for, or refused"
-    UNSURE = "asked for, without an answer"
-    HELD = "granted"
-    LOST = "granted, and ended before it was released"
-    RELEASED = "granted and given back"
+_TAKEN = "the store has it no more or has another owner for it"
 
 
 class Lease:
@@ -48,12 +40,12 @@ class Lease:
     token by which the holder is known; a random one if None. ``wait``: how many seconds
     ``acquire()`` waits for another holder. ``fenced``: whether a durable fence is taken;
     None means yes, unless the caller names the owner, for such a caller has its own.
-    ``on_lost`` is called once, from whichever thread notices the loss.
+    ``on_lost`` is called once for each loss, from whichever thread notices it.
 
     One object may be used by several threads (one that works, one that renews), but it is
     one holder. A forked child holds nothing of its parent's.
 
-    Raises :class:`ValueError` for a key, TTL or wait that is not possible.
+    Raises :class:`ValueError` for a key, TTL, owner or wait that is not possible.
     """
 
     def __init__(
@@ -80,60 +72,57 @@ class Lease:
         self.wait = wait
         self._fenced = owner is None if fenced is None else fenced
         self._named_owner = owner
-        self._owner = owner or _new_owner()
         self._backend = backend_for(backend)
         self._on_lost = on_lost
-        self._start(os.getpid())
+        self._start()
 
-    def _start(self, pid: int) -> None:
-        self._pid = pid
-        self._state = _State.FREE
-        self._deadline = 0.0
-        self._fence = 0
-        self._loss = ""
+    def _start(self) -> None:
+        # The token exists before the first call, so that a lost answer changes nothing.
+        self._owner = self._named_owner or _new_owner()
+        self._holding = Holding(self.key, self._on_lost and self._tell_loss)
         self._release_failed = False
-        # One round trip at a time, so that a renewal cannot find the key just released.
+        # One call at a time, so that a renewal cannot find the key just released.
         self._turn = threading.Lock()
-        self._latch = threading.Lock()
+
+    def _tell_loss(self) -> None:
+        if self._on_lost is not None:
+            self._on_lost(self)
 
     # --- what the holder can ask --------------------------------------------------------
 
     @property
     def owner(self) -> str:
-        """The token that stands for this holder at the server."""
+        """The token that stands for this holder in the store."""
         return self._owner
 
     @property
     def fence(self) -> int:
         """Greater than every fence given out before, for any key; 0 without a fence."""
-        return self._fence
+        return self._holding.fence
 
     @property
     def lost(self) -> bool:
-        """Whether the lease ended while it was in use. Once true, it stays true.
+        """Whether the lease ended before it was released. Stays true until the next acquire.
 
         Judged by this process's clock alone, so it is right also after the process was
         stopped, or when nobody could renew.
         """
-        if os.getpid() != self._pid:
-            return self._state in (_State.UNSURE, _State.HELD, _State.LOST)
-        if self._state is _State.HELD and clock.now() >= self._deadline:
-            self._lose("its time ran out", "lost_expired")
-        return self._state is _State.LOST
+        return self._holding.lost
 
     @property
     def held(self) -> bool:
         """Whether this process holds the lease at this instant."""
-        return not self.lost and self._state is _State.HELD
+        return self._holding.held
 
     def remaining(self) -> float:
         """Seconds until the lease ends unless it is renewed; 0.0 if it is not held."""
-        return max(0.0, self._deadline - clock.now()) if self.held else 0.0
+        return self._holding.remaining()
 
     def check(self) -> None:
         """Raise :class:`LeaseLost` unless the lease is held at this instant."""
         if not self.held:
-            raise LeaseLost(f"The lease on {self.key!r} is not held: {self._why_not()}.")
+            why = self._holding.why_not()
+            raise LeaseLost(f"The lease on {self.key!r} is not held: {why}.")
 
     # --- acquire, renew, release --------------------------------------------------------
 
@@ -144,69 +133,53 @@ class Lease:
         may have been taken all the same: call ``acquire()`` again, or ``release()``.
         Raises :class:`LeaseError` if this object holds the lease already.
         """
-        if os.getpid() != self._pid:
-            self._begin_in_child()
+        if self._holding.foreign:
+            if self._named_owner is not None and self._holding.begun:
+                raise LeaseError(f"The owner of {self.key!r} is the parent process.")
+            # Also when nothing was asked for yet: one token in two children lets both in.
+            self._start()
         with self._turn:
             if self.held:
                 raise LeaseError(f"The lease on {self.key!r} is held already.")
-            if self._state is _State.RELEASED and self._named_owner is None:
+            if self._holding.released and self._named_owner is None:
                 self._owner = _new_owner()
             return self._acquire()
 
-    def _begin_in_child(self) -> None:
-        if self._named_owner is not None and self._state is not _State.FREE:
-            raise LeaseError(f"The owner of {self.key!r} is the parent process.")
-        # The same token in two children would let both in.
-        self._owner = self._named_owner or _new_owner()
-        self._start(os.getpid())
-
     def _acquire(self) -> bool:
         began = clock.now()
-        wait = self.wait
+        left = self.wait
         waited = False
         try:
-            while True:
-                answer = self._try(wait)
-                if answer is None or wait <= 0:
-                    break
+            while (rival := self._try(left)) and left > 0:
                 waited = True
-                self._backend.wait(self._claim(), answer, wait)
-                wait = max(0.0, self.wait - (clock.now() - began))
-                if wait < 0.001:
-                    wait = 0.0
+                self._backend.wait(self._claim(), rival, left)
+                left = self.wait - (clock.now() - began)
+                if left < SHORTEST:
+                    left = 0  # the last try, which also ends the waiting in the store
         except BaseException as error:
             if isinstance(error, LeaseUnavailable):
                 counts.add("unavailable")
             if waited:
                 self._leave()
             raise
-        counts.add("refused" if answer else "acquired")
+        counts.add("refused" if rival else "acquired")
         if waited:
             counts.add("waited")
             counts.add("waited_ms", int((clock.now() - began) * 1000))
-        return answer is None
+        return rival is None
 
     def _try(self, wait: float) -> Held | None:
-        """One call to the server; None when the lease was granted."""
-        self._state = _State.UNSURE
-        self._loss = ""
+        """One call to the store; None when the lease was granted."""
+        self._holding.ask()
         sent = clock.now()
-        answer = _twice(
-            lambda: self._backend.acquire(self._claim(), fenced=self._fenced, wait=wait)
-        )
+        answer = twice(lambda: self._backend.acquire(self._claim(), fenced=self._fenced, wait=wait))
         if isinstance(answer, Held):
-            self._state = _State.FREE
+            self._holding.refuse()
             return answer
-        self._granted(answer, sent)
-        return None
-
-    def _granted(self, answer: Granted, sent: float) -> None:
-        self._fence = answer.fence
         self._release_failed = False
-        self._deadline = sent + _safe(self.ttl)
-        self._state = _State.HELD
-        if self.lost:
+        if not self._holding.grant(answer.fence, sent + _safe(self.ttl)):
             raise LeaseUnavailable(f"The lease on {self.key!r} was granted too late to be used.")
+        return None
 
     def _leave(self) -> None:
         try:
@@ -217,8 +190,8 @@ class Lease:
     def renew(self) -> None:
         """Set the lease's end to ``ttl`` seconds from now.
 
-        Raises :class:`LeaseLost` if it ended or was taken away, without asking the server
-        when this process's clock says so; :class:`LeaseUnavailable` if the server did not
+        Raises :class:`LeaseLost` if it ended or was taken away, without asking the store
+        when this process's clock says so; :class:`LeaseUnavailable` if the store did not
         answer, and then the lease is still held until ``remaining()`` is 0.
         """
         self.check()
@@ -226,47 +199,43 @@ class Lease:
             self.check()
             sent = clock.now()
             try:
-                (renewed,) = _twice(lambda: self._backend.renew([self._claim()]))
+                (kept,) = twice(lambda: self._backend.renew([self._claim()]))
             except LeaseUnavailable:
                 counts.add("unavailable")
                 raise
-            self._renewed(sent, renewed)
+            self._renewed(sent, kept)
         self.check()
 
-    def _renewed(self, sent: float, renewed: bool) -> None:
-        if not renewed:
-            self._lose("the server has it no more or has another owner for it", "lost_taken")
-        elif self.held:
-            self._deadline = sent + _safe(self.ttl)
+    def _renewed(self, sent: float, kept: bool) -> None:
+        if kept:
+            self._holding.extend(sent + _safe(self.ttl))
+        else:
+            self._holding.lose(_TAKEN, "lost_taken")
 
     def release(self) -> bool:
         """Give the lease back; True if it was this holder's until now.
 
         False: it was not held, had been lost, or belongs to the parent process. May be
-        called again; after :class:`LeaseUnavailable` it must be, or the lease stays until
+        called again; after :class:`LeaseUnavailable` it should be, or the lease stays until
         its TTL is over.
         """
-        if os.getpid() != self._pid:
+        if self._holding.foreign:
             return False
         with self._turn:
-            if self._state in (_State.FREE, _State.RELEASED):
+            if not self._holding.begun:
                 return False
             lost, in_time = self.lost, self.held
             try:
-                found, again = _release(self._backend, self.key, self._owner)
+                found, again = release_from(self._backend, self.key, self._owner)
             except LeaseUnavailable:
                 self._release_failed = True
                 raise
-            again = again or self._release_failed
-            self._state = _State.RELEASED
-        if lost:
-            return False
-        if found is Release.DONE or (found is Release.ABSENT and again and in_time):
-            # Gone at the second try, within its time: the first one did it.
-            return True
-        if in_time:
-            counts.add("lost_taken")
-        return False
+            # Gone at a second try, within its time: the first one did it.
+            done_before = found is Release.ABSENT and in_time and (again or self._release_failed)
+            if in_time and not done_before and found is not Release.DONE:
+                self._holding.lose(_TAKEN, "lost_taken")
+            self._holding.give_back()
+        return not lost and (done_before or found is Release.DONE)
 
     # --- as a context manager -----------------------------------------------------------
 
@@ -291,86 +260,22 @@ class Lease:
     ) -> None:
         """Release. Raises :class:`LeaseLost` if the body ended well but the lease had not."""
         RENEWER.forget(self)
-        if self._state is _State.RELEASED:
-            return
-        lost = self.lost
-        kept = self._release_quietly()
-        if kind is None and (lost or not kept):
-            reason = self._loss or "the server had it no more or had another owner for it"
-            raise LeaseLost(f"The lease on {self.key!r} ended before the work did: {reason}.")
+        self._release_quietly()
+        if kind is None and self.lost:
+            why = self._holding.why_not()
+            raise LeaseLost(f"The lease on {self.key!r} ended before the work did: {why}.")
 
-    def _release_quietly(self) -> bool:
-        """False only if the lease is known to have ended before."""
+    def _release_quietly(self) -> None:
         try:
-            return self.release()
+            self.release()
         except LeaseUnavailable as error:
             log.warning("The lease on %s stays until its TTL is over: %s", self.key, error)
-            return True
-
-    # --- inside -------------------------------------------------------------------------
 
     def _claim(self) -> Claim:
         return Claim(self.key, self._owner, self.ttl)
 
-    def _lose(self, reason: str, counter: counts.Name) -> None:
-        with self._latch:
-            if self._state is not _State.HELD:
-                return
-            self._loss = reason
-            self._state = _State.LOST
-        counts.add(counter)
-        log.warning("Lost the lease on %s: %s.", self.key, reason)
-        if self._on_lost is not None:
-            try:
-                self._on_lost(self)
-            except Exception:
-                log.exception("on_lost of the lease on %s failed.", self.key)
-
-    def _why_not(self) -> str:
-        if os.getpid() != self._pid:
-            return "it belongs to the parent process"
-        return self._loss or self._state.value
-
     def __repr__(self) -> str:
-        return f"<Lease {self.key!r} {self._state.name.lower()} owner={self._owner!r}>"
-
-
-def release(key: str, owner: str, *, backend: Backend | str | None = None) -> bool:
-    """Free ``key`` if ``owner`` holds it: for whoever cleans up after a holder that died.
-
-    Returns whether it did. Raises :class:`LeaseUnavailable`.
-    """
-    found, again = _release(backend_for(backend), key, owner)
-    return found is Release.DONE or (found is Release.ABSENT and again)
-
-
-def _release(backend: Backend, key: str, owner: str) -> tuple[Release, bool]:
-    """What was found, and whether that was at a second try."""
-    tries = 0
-
-    def attempt() -> Release:
-        nonlocal tries
-        tries += 1
-        return backend.release(key, owner)
-
-    try:
-        found = _twice(attempt)
-    except LeaseUnavailable:
-        counts.add("release_failed")
-        raise
-    if found is Release.FOREIGN:
-        counts.add("release_mismatched")
-    return found, tries > 1
-
-
-def _twice(attempt: Callable[[], T]) -> T:
-    """Try once more after a lost connection or answer: nothing here does harm twice."""
-    try:
-        return attempt()
-    except LeaseUnavailable as error:
-        if error.answered:
-            raise
-    return attempt()
+        return f"<Lease {self.key!r} {self._holding} owner={self._owner!r}>"
 
 
 def _safe(ttl: float) -> float:
@@ -414,7 +319,7 @@ def _renew_group(leases: list[Lease]) -> bool:
     backend, claims = leases[0]._backend, [lease._claim() for lease in leases]
     sent = clock.now()
     try:
-        kept = _twice(lambda: backend.renew(claims))
+        kept = twice(lambda: backend.renew(claims))
     except LeaseUnavailable as error:
         counts.add("unavailable")
         log.warning("%d leases were not renewed, trying again: %s", len(leases), error)
