@@ -9,6 +9,7 @@ import asyncio
 import socket
 from typing import Any
 
+from django.conf import settings
 from uvicorn.protocols.http.httptools_impl import (
     STATUS_LINE,
     HttpToolsProtocol,
@@ -17,8 +18,6 @@ from uvicorn.protocols.http.httptools_impl import (
 
 from config.guard import plain
 
-#: Seconds from the first silence or byte to the end of the headers.
-HEAD_TIMEOUT = 15.0
 #: Bytes. The application has a lower limit, and says so with a better answer.
 HEAD_LIMIT = 64 * 1024
 #: A client that takes nothing of its answer for so long is cut off by the kernel, in ms.
@@ -75,7 +74,8 @@ class Protocol(HttpToolsProtocol):
         return cycle is None or cycle.response_complete
 
     def _expect_head(self) -> None:
-        self._deadline = self.loop.call_later(HEAD_TIMEOUT, self._head_is_late)
+        # From silence to the end of the headers; the body has the same time once more.
+        self._deadline = self.loop.call_later(settings.SEKALI_BODY_TIMEOUT, self._head_is_late)
 
     def _end_deadline(self) -> None:
         if self._deadline is not None:
