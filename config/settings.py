@@ -352,6 +352,8 @@ STRIPE_API_KEY = env.text("STRIPE_API_KEY")
 STRIPE_API_BASE = env.text("STRIPE_API_BASE")
 #: One call; a look-up, a charge and a retrieval must fit into the soft time limit.
 STRIPE_TIMEOUT = env.seconds("STRIPE_TIMEOUT", 15)
+#: How long the gateway remembers an idempotency key at least (Stripe: a day).
+STRIPE_KEY_LIFETIME = env.seconds("STRIPE_KEY_LIFETIME", 86_400)
 SUPPLIER_URL = env.text("SUPPLIER_URL")
 SUPPLIER_TIMEOUT = env.seconds("SUPPLIER_TIMEOUT", 10)
 SENTRY_DSN = env.text("SENTRY_DSN")
