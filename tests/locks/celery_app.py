@@ -19,7 +19,9 @@ app = Celery("somebody-else", broker=os.environ.get("BROKER_URL"), set_as_curren
 app.conf.update(task_default_queue="leased", broker_connection_retry_on_startup=True)
 
 
-@app.task(  # type: ignore[untyped-decorator]autoretry_for=(LeaseHeld, LeaseUnavailable), max_retries=50, default_retry_delay=0.1)
+@app.task(  # type: ignore[untyped-decorator]
+    autoretry_for=(LeaseHeld, LeaseUnavailable), max_retries=50, default_retry_delay=0.1
+)
 @leased("report:{report_id}", ttl=2, fenced=False)
 def build_report(report_id: int, log: str, *, lease: Lease) -> None:
     """Write down when it began and ended, in the list ``log`` of the lease server."""
