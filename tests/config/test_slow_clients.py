@@ -139,7 +139,9 @@ def test_headers_that_do_not_end_and_silence_are_cut_off(client: Client) -> None
     with connections(client, 3) as (silent, begun, idle):
         begun.sendall(b"GET / HTTP/1.1\r\nHost: ")
         idle.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
-        assert idle.recv(65536).startswith(b"HTTP/1.1 200 ")
+        first = b""
+        while not first.endswith(b"}"):
+            first += idle.recv(65536)
         idle.sendall(b"GET /healthz HTTP/1.1\r\n")
         assert read_all(silent) == b""
         assert answer_of(begun) == (400, "malformed_request")
