@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 #: Rows taken by one statement, so that none holds its locks for long.
 BATCH = 5_000
-#: Seconds between two looks.
+#: Seconds between two looks; the mark moves on at the broker's own pace.
 INTERVAL = 1.0
 
 _CONFIRMED = (
@@ -43,6 +43,7 @@ class BrokerWatch:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._next_look = 0.0
+        self._next_move = 0.0
 
     def look(self) -> bool:
         """Compare, repair if need be, and move the mark on. True: the broker was wiped.
@@ -54,16 +55,23 @@ class BrokerWatch:
         # Postgres first: a mark is written to the broker before it is confirmed here, so
         # a broker that remembers can only show the same number or a higher one.
         now, confirmed = _confirmed()
-        found = self._broker.read_mark()
+        found = self._broker.read_mark(confirmed.number if confirmed else None)
         wiped = confirmed is not None and _is_wiped(found, confirmed)
+        if wiped and _confirmed()[1] != confirmed:
+            return False  # another dispatcher was faster; the next look sees to it
         if wiped:
             self._forget_sent(now)
+        if wiped or confirmed is None or time.monotonic() >= self._next_move:
+            self._move_on(found.server)
+        self._next_look = time.monotonic() + INTERVAL
+        return wiped
+
+    def _move_on(self, server: str) -> None:
         number = _next_number()
         self._broker.write_mark(number)
         with connection.cursor() as cursor:
-            cursor.execute(_CONFIRM, {"number": number, "server": found.server})
-        self._next_look = time.monotonic() + INTERVAL
-        return wiped
+            cursor.execute(_CONFIRM, {"number": number, "server": server})
+        self._next_move = time.monotonic() + self._broker.mark_interval
 
     def _forget_sent(self, before: datetime) -> None:
         forgotten = 0

@@ -7,24 +7,28 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
 from operations.broker.interface import Broker
+from operations.broker.rabbitmq import RabbitBroker
 from operations.broker.redis import RedisBroker
 
 _BROKERS: dict[str, type[Broker]] = {
     "redis": RedisBroker,
     "rediss": RedisBroker,
     "sentinel": RedisBroker,
+    "amqp": RabbitBroker,
+    "amqps": RabbitBroker,
 }
 
-_made: dict[int, Broker] = {}
+# What a parent has made is kept in its forked child: to drop it would shut the parent's
+# connections down.
+_made: dict[tuple[int, str], Broker] = {}
 
 
 def get_broker() -> Broker:
     """The broker of this process. Forked children make their own: a socket is not shared."""
-    pid = os.getpid()
-    if pid not in _made:
-        _made.clear()
-        _made[pid] = broker_class(settings.BROKER_URL)(settings.BROKER_URL)
-    return _made[pid]
+    key = os.getpid(), settings.BROKER_URL
+    if key not in _made:
+        _made[key] = broker_class(settings.BROKER_URL)(settings.BROKER_URL)
+    return _made[key]
 
 
 def broker_class(url: str) -> type[Broker]:

@@ -31,6 +31,7 @@ class Consumer(stock.Consumer):  # type: ignore[misc]
         # second at every start, and queues for native delay: waits stand in the rows.
         default_steps = (
             "celery.worker.consumer.connection:Connection",
+            "operations.worker.topology:Topology",
             "celery.worker.consumer.events:Events",
             "celery.worker.consumer.heart:Heart",
             "operations.worker.remote:Control",

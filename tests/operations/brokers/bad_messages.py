@@ -6,6 +6,8 @@ import uuid
 from dataclasses import dataclass, field
 from typing import Any
 
+import amqp
+
 from operations.broker.messages import template
 
 KIND = "scripted.local"
@@ -46,6 +48,17 @@ class Bad:
                 },
             }
         ).encode()
+
+    def publish(self, channel: amqp.Channel, queue: str) -> None:
+        """Send it through RabbitMQ."""
+        message = amqp.Message(
+            self.body,
+            content_type=self.content_type,
+            content_encoding="utf-8",
+            application_headers=self.headers,
+            delivery_mode=2,
+        )
+        channel.basic_publish(message, exchange="", routing_key=queue)
 
 
 def _bad(name: str, error: str, *, body: Any = None, kind: str = KIND, **headers: Any) -> Bad:

@@ -1,0 +1,86 @@
+"""The platform on either broker: the same tests for both."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+from django.conf import LazySettings
+
+from deploy.local.account import server_account
+from operations.broker import get_broker
+from operations.models import Operation
+from tests.lab.accepting import accept
+from tests.lab.processes import Stack
+from tests.lab.rabbitmq import RabbitServer, rabbitmq
+from tests.lab.services import Lab, ValkeyServer
+from tests.lab.waiting import wait_until
+from tests.operations.brokers.bad_messages import KIND, Bad
+
+
+@dataclass
+class Platform:
+    """A stack on one of the brokers; nothing is started yet."""
+
+    stack: Stack
+    server: ValkeyServer | RabbitServer
+
+    @property
+    def is_redis(self) -> bool:
+        return isinstance(self.server, ValkeyServer)
+
+    def send(self, bad: Bad, queue: str = KIND) -> None:
+        """Put a message into a queue as it is."""
+        if isinstance(self.server, ValkeyServer):
+            with self.server.client() as client:
+                client.lpush(queue, bad.as_item)
+            return
+        with self.server.connect() as connection:
+            bad.publish(connection.channel(), queue)
+
+    def ready(self, queue: str) -> int:
+        """Messages that wait in a queue."""
+        return get_broker().ready(queue)
+
+    def works(self, timeout: float = 15) -> None:
+        """Operations are still done, within seconds."""
+        id = accept(KIND)
+        wait_until(
+            lambda: Operation.objects.get(pk=id).state == "done",
+            timeout=timeout,
+            message="the platform does not work any more",
+        )
+
+
+@pytest.fixture(scope="session")
+def rabbit_server(lab: Lab) -> Iterator[RabbitServer]:
+    """A RabbitMQ of the tests' own, running."""
+    server = rabbitmq(lab, server_account())
+    try:
+        server.start()
+        yield server
+    finally:
+        server.close()
+
+
+@pytest.fixture(params=["redis", "rabbitmq"])
+def platform(
+    request: pytest.FixtureRequest,
+    lab: Lab,
+    database: str,
+    locks: ValkeyServer,
+    cache_server: ValkeyServer,
+    settings: LazySettings,
+) -> Iterator[Platform]:
+    """The platform on each broker in turn; this process publishes to it as well."""
+    server: ValkeyServer | RabbitServer
+    if request.param == "redis":
+        server = request.getfixturevalue("broker")
+    else:
+        server = request.getfixturevalue("rabbit_server")
+        server.recover()
+        server.flush()
+    settings.BROKER_URL = server.url
+    name = request.node.name[:60].replace("/", "_")
+    with Stack(lab, database, broker_url=server.url, name=name) as stack:
+        yield Platform(stack, server)
+    server.recover()
