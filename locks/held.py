@@ -44,12 +44,18 @@ def why_not(lease: HeldLease) -> str | None:
 
 
 def force_release(
-    key: str, *, by: str, reason: str, backend: Backend | str | None = None
+    key: str,
+    *,
+    by: str,
+    reason: str,
+    owner: str | None = None,
+    backend: Backend | str | None = None,
 ) -> HeldLease | None:
-    """Free ``key`` whoever holds it, and return who did; None if nobody held it.
+    """Free ``key`` whoever holds it, or only if ``owner`` does; return who did.
 
     ``by`` and ``reason`` are for the log. Only the holder that the guards were asked about
-    loses it: if another has come meanwhile, nothing happens and None is returned.
+    loses it: if nobody held the lease, or another has come meanwhile, nothing happens and
+    None is returned.
 
     Raises :class:`LeaseInUse` when a guard refuses, :class:`ValueError` without a reason,
     :class:`LeaseUnavailable`.
@@ -58,7 +64,7 @@ def force_release(
         raise ValueError("A forced release needs a reason.")
     store = backend_for(backend)
     lease = next((lease for lease in store.held() if lease.key == key), None)
-    if lease is None:
+    if lease is None or owner not in (None, lease.owner):
         return None
     if objection := why_not(lease):
         log.warning("Refused to free %s for %s (%s): %s", key, by, reason, objection)
