@@ -28,6 +28,7 @@ application = Health(
     Guard(
         cast("Application", threads),
         body_limit=settings.SEKALI_BODY_LIMIT,
+        form_limit=settings.DATA_UPLOAD_MAX_MEMORY_SIZE or settings.SEKALI_BODY_LIMIT,
         body_timeout=settings.SEKALI_BODY_TIMEOUT,
     )
 )

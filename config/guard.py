@@ -51,12 +51,16 @@ class Guard:
     that one place words problems, adds the headers for browsers and writes the log.
 
     :param body_limit: bytes
+    :param form_limit: bytes, for the forms of the admin, which may hold a payload, encoded
     :param body_timeout: seconds for the whole body
     """
 
-    def __init__(self, app: Application, *, body_limit: int, body_timeout: float) -> None:
+    def __init__(
+        self, app: Application, *, body_limit: int, form_limit: int, body_timeout: float
+    ) -> None:
         self._app = app
         self._body_limit = body_limit
+        self._form_limit = form_limit
         self._body_timeout = body_timeout
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -81,17 +85,19 @@ class Guard:
 
     async def _admit(self, scope: Scope, inlet: "_Inlet") -> tuple[Scope, bytes]:
         """The request with its whole body, or what is left of one that is refused."""
-        refusal = _refusal_of_head(scope, self._body_limit)
+        is_form = scope["path"].startswith("/admin/")
+        limit = self._form_limit if is_form else self._body_limit
+        refusal = _refusal_of_head(scope, limit)
         if refusal is not None:
             return _refused(scope, refusal), b""
         try:
             async with asyncio.timeout(self._body_timeout):
-                body = await inlet.read(self._body_limit)
+                body = await inlet.read(limit)
         except TimeoutError:
             late = Refusal(400, "incomplete_body", "The rest of the body did not come in time.")
             return _refused(scope, late), b""
         if body is None:
-            return _refused(scope, _too_large(self._body_limit)), b""
+            return _refused(scope, _too_large(limit)), b""
         return _complete(scope, body), body
 
     async def _ask(self, scope: Scope, body: bytes) -> tuple[Message, bytes]:

@@ -10,10 +10,15 @@ from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerView
 
 from operations.api import problem
 
-_apps = ["operations.api", "inventory", "purchases", *settings.EXTRA_APPS]
+_v1 = [
+    "operations.api.urls",
+    "inventory.urls",
+    "purchases.urls",
+    *(f"{app}.urls" for app in settings.EXTRA_APPS if find_spec(f"{app}.urls")),
+]
 
 urlpatterns = [
-    *(path("api/v1/", include(f"{app}.urls")) for app in _apps if find_spec(f"{app}.urls")),
+    *(path("api/v1/", include(urls)) for urls in _v1),
     path("api/schema", SpectacularAPIView.as_view(authentication_classes=[]), name="schema"),
     path(
         "api/docs",

@@ -135,13 +135,21 @@ class Submission:
         return Accepted(operation, False, self._fingerprint, FINGERPRINT_VERSION)
 
     def _publish(self) -> None:
-        get_broker().try_publish(Envelope(self._id, self._kind.name))
+        publish(Envelope(self._id, self._kind.name))
 
     def _compare(self, found: Accepted) -> None:
         # A fingerprint made by other rules says nothing: better a replay than a false alarm.
         same_rules = found.fingerprint_version == FINGERPRINT_VERSION
         if same_rules and found.fingerprint != self._fingerprint:
             raise KeyReused(found.operation)
+
+
+def publish(envelope: Envelope) -> None:
+    """Send the message of a committed operation, which whatever goes wrong cannot undo."""
+    try:
+        get_broker().try_publish(envelope)
+    except Exception:
+        log.exception("The message was not sent; the dispatcher will see to it.")
 
 
 def submit(

@@ -30,8 +30,8 @@ from operations.api.representation import (
     represent,
     retry_after,
 )
-from operations.broker import get_broker
 from operations.database import persistently
+from operations.intake import publish
 from operations.models import Operation, State
 
 #: What a status answer is made of.
@@ -176,7 +176,7 @@ def _cancel(request: Request, id: str, expected: Expected | None) -> dict[str, A
         return None
     row, woken = found
     for envelope in woken:
-        get_broker().try_publish(envelope)
+        publish(envelope)
     return row
 
 

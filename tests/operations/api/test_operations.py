@@ -9,9 +9,9 @@ from django.db.models import F
 from django.db.models.functions import Now
 
 from operations import verbs
+from operations.claimed_row import ClaimedRow
 from operations.endings import Dead, Defer, Done, Failure, Refusal, Retry
 from operations.models import Category, Operation
-from operations.verbs import ClaimedRow
 from tests.operations.api.client import Client, new_client
 from tests.operations.api.expect import problem
 
@@ -145,7 +145,7 @@ class TestList:
             seen += self.ids(page)
         assert seen == made
         assert self.ids(page) == made[6:]
-        back = []
+        back: list[str] = []
         while page["previous"]:
             page = api.get(page["previous"]).json()
             back = self.ids(page) + back

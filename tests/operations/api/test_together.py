@@ -5,6 +5,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import httpx
 import pytest
@@ -36,6 +37,10 @@ def all_at_once(
         return list(pool.map(one, range(count)))
 
 
+def same(key: str, http: httpx.Client, _number: int) -> httpx.Response:
+    return post(http, key)
+
+
 def post(http: httpx.Client, key: str, number: int = 1) -> httpx.Response:
     return http.post("/api/v1/scripted", json={"number": number}, headers={"Idempotency-Key": key})
 
@@ -48,7 +53,7 @@ def test_fifty_identical_posts_are_one_operation(stack: Stack, isolation: str) -
     with new_client(stack.api_url) as client:
         for _ in range(3):
             key = secrets.token_hex(8)
-            answers = all_at_once(stack, client, AT_ONCE, lambda http, _, key=key: post(http, key))
+            answers = all_at_once(stack, client, AT_ONCE, partial(same, key))
             assert Counter(answer.status_code for answer in answers) == {202: AT_ONCE}
             assert len({answer.json()["id"] for answer in answers}) == 1
             new = [answer for answer in answers if "Idempotent-Replayed" not in answer.headers]
@@ -97,6 +102,6 @@ def test_without_the_unique_key_there_would_be_many(stack: Stack) -> None:
     stack.env["EXTRA_APPS"] += ",tests.lab.keyless"
     stack.start(apis=2, workers=0, dispatchers=0, sandbox=False)
     with new_client(stack.api_url) as client:
-        answers = all_at_once(stack, client, AT_ONCE, lambda http, _: post(http, "k"))
+        answers = all_at_once(stack, client, AT_ONCE, partial(same, "k"))
     assert len({answer.json()["id"] for answer in answers}) > 1
     assert Operation.objects.count() > 1
