@@ -17,10 +17,5 @@ app = Celery("sekali", fixups=["operations.worker.fixup:fixup"])
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
 
-
-@app.on_after_configure.connect  # type: ignore[untyped-decorator]
-def add_steps(sender: Celery, **_: object) -> None:
-    """Imported late: the steps use models."""
-    from operations.worker.children import ChildWatch
-
-    sender.steps["worker"].add(ChildWatch)
+# By name: it is imported when a worker starts, once the models are there.
+app.steps["worker"].add("operations.worker.children:ChildWatch")

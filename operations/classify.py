@@ -10,7 +10,7 @@ from operations.backoff import delay_before_retry
 from operations.claim import Claim
 from operations.endings import Dead, Defer, Ending, Failure, Refusal, Retry
 from operations.errors import BadPayload, DependencyError, NotReady, Refused
-from operations.models import Category
+from operations.outcomes import Category
 from operations.signature import innermost_own_frame, signature
 
 #: What is kept of a message and of a traceback, in characters.

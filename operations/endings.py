@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from operations.models import Category
+from operations.outcomes import Category
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,8 @@ from operations.crashpoints import reach
 from operations.endings import Dead, Defer, Done, Ending, Failure, Refusal, Retry
 from operations.errors import ClaimLost
 from operations.heartbeat import Heartbeat
-from operations.models import Category
 from operations.models.operation import ONE_RUNNING_PER_RESOURCE
+from operations.outcomes import Category
 from operations.payload import validated
 from operations.registry import Kind
 from operations.signature import signature

@@ -20,7 +20,7 @@ from operations.classify import MESSAGE_LIMIT, storable
 from operations.crashpoints import reach
 from operations.diagnosis import Diagnosis, diagnose
 from operations.endings import Failure
-from operations.models import Category
+from operations.outcomes import Category
 from operations.signature import signature
 
 log = logging.getLogger(__name__)

@@ -44,7 +44,8 @@ from operations import problems
 from operations.claimed_row import ClaimedRow
 from operations.endings import Dead, Defer, Done, Failure, Refusal, Retry
 from operations.errors import ClaimLost
-from operations.models import Category, Outcome, State
+from operations.models import State
+from operations.outcomes import Category, Outcome
 from operations.signature import signature
 
 

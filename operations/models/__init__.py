@@ -1,9 +1,10 @@
-from operations.models.attempt import Attempt, Category, Outcome
+from operations.models.attempt import Attempt
 from operations.models.broker_mark import BrokerMark
 from operations.models.dead_letter import UNSETTLED, DeadLetter, LetterState
 from operations.models.idempotency import ONE_OPERATION_PER_KEY, IdempotencyRecord
 from operations.models.operation import ENDED, ONE_RUNNING_PER_RESOURCE, OPEN, Operation, State
 from operations.models.token import ApiToken
+from operations.outcomes import Category, Outcome
 
 __all__ = [
     "ENDED",

@@ -6,8 +6,8 @@ from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
-from operations.models.attempt import Category
 from operations.models.operation import Operation
+from operations.outcomes import Category
 
 
 class LetterState(models.TextChoices):
