@@ -1,4 +1,6 @@
-"""Leases kept in Postgres, for the backend of that name (``locks/postgres.py``)."""
+"""What this app keeps in Postgres: leases, for the backend of that name, and invalidations."""
+
+from typing import ClassVar
 
 from django.db import models
 
@@ -23,6 +25,25 @@ class LeaseRow(models.Model):
     class Meta:
         db_table = "locks_lease"
         verbose_name = "lease"
+
+    def __str__(self) -> str:
+        return self.key
+
+
+class InvalidationRecord(models.Model):
+    """A key of the cache that is to be deleted (``locks/cache/records.py``).
+
+    Written in the transaction that changes what was cached, and gone when the cache has
+    answered that the key is deleted.
+    """
+
+    key = models.TextField()
+    recorded_at = models.DateTimeField()
+    due_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "locks_invalidation"
+        indexes: ClassVar = [models.Index(fields=["due_at"], name="locks_invalidation_due")]
 
     def __str__(self) -> str:
         return self.key
