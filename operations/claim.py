@@ -8,6 +8,7 @@ from typing import Any
 
 from django.db import connection, transaction
 
+from locks.cache.invalidation import collecting, drop
 from operations import verbs
 from operations.claimed_row import ClaimedRow
 from operations.crashpoints import reach
@@ -67,6 +68,8 @@ class Claim:
         """A transaction that commits only while the claim is held.
 
         The check is its last statement, so that a heartbeat need not wait behind the work.
+        The same statement records what is invalidated in the cache: what the kind declares,
+        and what is invalidated in here. It is dropped from the cache after the commit.
 
         :raises ClaimLost: somebody else has the operation; everything is rolled back
         :raises Refused: what the client promised is not true any more, and this would
@@ -79,14 +82,18 @@ class Claim:
         if self.lost.is_set():
             raise ClaimLost(self.id)
         self._asked = None
-        with transaction.atomic():
-            self.check_precondition()
-            yield
-            ended = self._seal()
-        self.effects_began = True
-        self.ended = ended
-        if ended is not None:
-            reach("settle.committed")
+        with collecting() as collected:
+            with transaction.atomic():
+                self.check_precondition()
+                yield
+                invalidated = [*self._declared_keys(), *collected.keys()]
+                ended = self._seal(invalidated)
+            self.effects_began = True
+            self.ended = ended
+            if ended is not None:
+                reach("settle.committed")
+            if invalidated:
+                drop(invalidated)
 
     def finish(self, result: Any = None) -> None:
         """End as ``done`` when the fenced transaction around this call commits."""
@@ -111,16 +118,22 @@ class Claim:
             raise RuntimeError("finish() and refuse() belong inside 'with claim.fenced():'.")
         self._asked = ending
 
-    def _seal(self) -> Done | Refusal | None:
+    def _declared_keys(self) -> list[str]:
+        fields = {**self._row.payload, "id": self.id, "owner": self.owner_id}
+        return [target.key(fields) for target in self.kind.invalidates]
+
+    def _seal(self, invalidated: list[str]) -> Done | Refusal | None:
         """The last statement before the COMMIT: the fence, or the settling that is one."""
         ending = self._asked
         if ending is None:
-            verbs.fence(self._row)
+            verbs.fence(self._row, invalidated)
             return None
         if isinstance(ending, Done) and self.kind.compensates:
             verbs.finish_discard(
                 uuid.UUID(self._row.payload["operation"]), retention=self.kind.key_retention
             )
-        self.woken = verbs.settle(self._row, ending, retention=self.kind.key_retention)
+        self.woken = verbs.settle(
+            self._row, ending, retention=self.kind.key_retention, invalidated=invalidated
+        )
         reach("handler.returned")
         return ending

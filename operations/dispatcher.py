@@ -13,6 +13,7 @@ from django.db import DatabaseError, connection
 
 from locks import LeaseUnavailable
 from locks import release as release_lease
+from locks.cache import records
 from operations import registry, verbs
 from operations.broker import Broker, BrokerUnavailable
 from operations.broker_watch import BrokerWatch
@@ -55,10 +56,11 @@ class Dispatcher:
                 return
 
     def round(self) -> int:
-        """Rescue, then send. Returns how many messages were sent.
+        """Repair the cache, rescue, then send. Returns how many messages were sent.
 
         :raises BrokerUnavailable: rescues are done all the same, sending waits
         """
+        records.apply_due()
         send_rescued(*verbs.rescue_expired(), self._publish)
         self._watch.look()
         due = verbs.take_due(self._kinds, settings.SEKALI_DISPATCH_BATCH)

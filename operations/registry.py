@@ -17,6 +17,8 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from rest_framework import serializers
 
+from locks.cache.target import Target
+
 if TYPE_CHECKING:
     from operations.claim import Claim
 
@@ -51,6 +53,7 @@ class Kind:
     payload_revision: int = 1
     incidental: frozenset[str] = field(default_factory=frozenset)
     precondition: Callable[[Claim], bool] | None = None
+    invalidates: tuple[Target, ...] = ()
     compensate: Handler | None = None
     #: The kind whose dead operations this one undoes.
     compensates: str = ""
@@ -90,6 +93,7 @@ def operation(
     payload_revision: int = 1,
     incidental: Sequence[str] = (),
     precondition: Callable[[Claim], bool] | None = None,
+    invalidates: Sequence[Target] = (),
     compensate: Handler | None = None,
 ) -> Callable[[Handler], Handler]:
     """Register the decorated function as the handler of a kind of operation.
@@ -117,6 +121,9 @@ def operation(
     :param incidental: fields that do not make a request another request
     :param precondition: is what the client promised (``claim.precondition``) still true?
         Asked in the fenced transaction that makes the first effect
+    :param invalidates: what its effects change in the cache, as ``ENTRY.on(owner="{owner}")``
+        over the same fields as ``resource``; after each of its fenced transactions. What is
+        not known that early the handler invalidates itself, inside the transaction
     :param compensate: undoes the outside effects of an operation that an operator gives up
     :raises ImproperlyConfigured: an option cannot work
     """
@@ -143,6 +150,7 @@ def operation(
             payload_revision=payload_revision,
             incidental=frozenset(incidental),
             precondition=precondition,
+            invalidates=tuple(invalidates),
             compensate=compensate,
         )
         _add(kind)
@@ -203,6 +211,8 @@ def _add(kind: Kind) -> None:
     if problem:
         raise ImproperlyConfigured(f"Operation kind {kind.name!r}: {problem}")
     _kinds[kind.name] = kind
+    for target in kind.invalidates:
+        target.declared_by(kind.name)
 
 
 def _problem_with(kind: Kind) -> str | None:  # noqa: C901  (a list of cases)
@@ -234,6 +244,10 @@ def _problem_with(kind: Kind) -> str | None:  # noqa: C901  (a list of cases)
     ]
     if unknown:
         return f"resource names {unknown[0]!r}, which is neither owner, id nor a payload field."
+    holes = {hole for target in kind.invalidates for hole in target.fields}
+    unknown = sorted(holes - _RESOURCE_FIELDS - set(fields))
+    if unknown:
+        return f"invalidates names {unknown[0]!r}, which is neither owner, id nor a payload field."
     missing = sorted(kind.incidental - set(fields))
     if missing:
         return f"incidental names {missing[0]!r}, which the serializer does not have."

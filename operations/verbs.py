@@ -40,6 +40,7 @@ from typing import Any, NamedTuple
 from django.conf import settings
 from django.db import connection
 
+from locks.cache import records
 from operations import problems
 from operations.claimed_row import ClaimedRow
 from operations.endings import Dead, Defer, Done, Failure, Refusal, Retry
@@ -382,14 +383,25 @@ _FENCE = """
 UPDATE operations_operation SET effects_began = true
 WHERE id = %(id)s AND state = 'running' AND epoch = %(epoch)s
 """
+_INVALIDATE = records.insert("%(invalidated)s", "%(repair_delay)s", "freed")
+_FENCE_AND_INVALIDATE = f"""
+WITH freed AS ({_FENCE} RETURNING id), invalidation AS ({_INVALIDATE})
+SELECT id FROM freed
+"""
 
 
-def fence(claim: ClaimedRow) -> None:
+def fence(claim: ClaimedRow, invalidated: Sequence[str] = ()) -> None:
     """The last statement before a COMMIT in the middle of an attempt.
 
+    :param invalidated: keys of the cache to record as invalidated
     :raises ClaimLost: the claim is no longer ours; let the transaction roll back
     """
-    if not _changed(_FENCE, {"id": claim.id, "epoch": claim.epoch}):
+    parameters: dict[str, Any] = {"id": claim.id, "epoch": claim.epoch}
+    statement = _FENCE
+    if invalidated:
+        statement = _FENCE_AND_INVALIDATE
+        parameters |= {"invalidated": list(invalidated), "repair_delay": records.delay()}
+    if not _changed(statement, parameters):
         raise ClaimLost(claim.id)
 
 
@@ -407,7 +419,7 @@ def keep(claim: ClaimedRow) -> bool:
 
 # --- settle --------------------------------------------------------------------------
 
-_SETTLE = f"""
+_SETTLE_TEMPLATE = f"""
 WITH freed AS (
     UPDATE operations_operation
     SET state = %(state)s,
@@ -448,17 +460,24 @@ WITH freed AS (
         statement_timestamp(), %(category)s, %(dependency)s, %(error_type)s, %(message)s,
         %(traceback)s, %(signature)s, '', 'open', statement_timestamp(), ''
     FROM freed WHERE state = 'dead'
-), {_WAKE}
+), {{invalidation}}{_WAKE}
 SELECT (SELECT id FROM freed) AS settled, woken.id, woken.kind
 FROM (SELECT 1) AS always LEFT JOIN woken ON true
 """
+_SETTLE = _SETTLE_TEMPLATE.format(invalidation="")
+_SETTLE_AND_INVALIDATE = _SETTLE_TEMPLATE.format(invalidation=f"invalidation AS ({_INVALIDATE}),")
 
 
 def settle(
-    claim: ClaimedRow, ending: Done | Refusal | Retry | Dead, *, retention: timedelta
+    claim: ClaimedRow,
+    ending: Done | Refusal | Retry | Dead,
+    *,
+    retention: timedelta,
+    invalidated: Sequence[str] = (),
 ) -> list[Envelope]:
     """End the attempt, with its row in the history, and wake whoever waits for the resource.
 
+    :param invalidated: keys of the cache to record as invalidated
     :returns: what was woken, marked as sent and so to be published after the commit
     :raises ClaimLost: the claim is no longer ours; let the transaction roll back
     """
@@ -516,7 +535,11 @@ def settle(
                 "error": json.dumps(problems.of_failure(failure)),
                 "bug": int(failure.category == Category.BUG),
             } | _columns(failure)
-    rows = _all(_SETTLE, parameters)
+    statement = _SETTLE
+    if invalidated:
+        statement = _SETTLE_AND_INVALIDATE
+        parameters |= {"invalidated": list(invalidated), "repair_delay": records.delay()}
+    rows = _all(statement, parameters)
     if rows[0]["settled"] is None:
         raise ClaimLost(claim.id)
     return [Envelope(row["id"], row["kind"]) for row in rows if row["id"] is not None]

@@ -1,10 +1,12 @@
 """Taking values out of the cache once what they were loaded from has changed."""
 
 import logging
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 
-from django.db import transaction
+from django.db import connections, transaction
 
 from locks.cache import counts, records
 from locks.cache.errors import CacheAway
@@ -19,15 +21,55 @@ def invalidate(*keys: str) -> None:
     """Have these keys dropped when the present transaction commits, and only then.
 
     Nothing happens on rollback, nor when the savepoint around this call is rolled back.
-    Costs one statement, which records the keys, however many they are. Outside a transaction
+    Costs one statement, which records the keys, however many they are; none inside a fenced
+    transaction of an operation, whose last statement does it. Outside a transaction
     the write before it has committed, and the keys are dropped at once; but a process that
     dies between the two leaves them, so a write and its invalidation belong in one
     transaction.
     """
     if not keys:
         return
+    collected = getattr(_collecting, "now", None)
+    if collected is not None:
+        collected.add(keys)
+        return
     records.record(keys)
     transaction.on_commit(partial(drop, keys), using=database(), robust=True)
+
+
+class Collected:
+    """What is invalidated in a transaction whose last statement records it."""
+
+    def __init__(self) -> None:
+        self._asked: list[tuple[tuple[str, ...], Callable[[], None]]] = []
+
+    def add(self, keys: tuple[str, ...]) -> None:
+        def mark() -> None:
+            """Goes when the savepoint that it was set in is rolled back."""
+
+        transaction.on_commit(mark, using=database())
+        self._asked.append((keys, mark))
+
+    def keys(self) -> list[str]:
+        """All but what was rolled back, each once."""
+        marks = {hook[1] for hook in connections[database()].run_on_commit}
+        return list(
+            dict.fromkeys(key for keys, mark in self._asked if mark in marks for key in keys)
+        )
+
+
+_collecting = threading.local()
+
+
+@contextmanager
+def collecting() -> Iterator[Collected]:
+    """Meanwhile, in this thread, :func:`invalidate` collects; the caller must record and,
+    after the commit, :func:`drop`."""
+    _collecting.now = Collected()
+    try:
+        yield _collecting.now
+    finally:
+        _collecting.now = None
 
 
 def drop(keys: Sequence[str]) -> None:
