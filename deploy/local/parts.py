@@ -88,6 +88,11 @@ def sandbox(env: Mapping[str, str], port: int, ledger: Path) -> Command:
     )
 
 
+def fill(env: Mapping[str, str], tokens: Path) -> Command:
+    """Migrations and demo data; ``tokens`` is the file where the demo's tokens are kept."""
+    return _command("fill", "manage", env, *_module("deploy.local.fill", str(tokens)), stage=3)
+
+
 def manage(env: Mapping[str, str], *arguments: str) -> Command:
     """One run of ``manage.py``."""
     return _command(arguments[0], "manage", env, "manage.py", *arguments, stage=3)

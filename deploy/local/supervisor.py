@@ -70,14 +70,9 @@ class Supervisor:
         self._kept |= {kept.program.name: kept for kept in added}
         await together(*(self._start(kept) for kept in added))
 
-    async def run_once(self, command: Command, *, show: bool = True) -> None:
-        """Run a command to its end; ``show``: print what it prints.
-
-        Raises ``StartFailed`` when its exit code is not 0.
-        """
-        kept = _Kept(
-            Program(command), self._launcher, self._console if show else None, self._waiting
-        )
+    async def run_once(self, command: Command) -> None:
+        """Run a command to its end. Raises ``StartFailed`` when its exit code is not 0."""
+        kept = _Kept(Program(command), self._launcher, self._console, self._waiting)
         code = await kept.run()
         if code:
             raise StartFailed(f"{command.name} ended with code {code}\n{kept.last_lines}")
@@ -111,7 +106,7 @@ class _Kept:
         self,
         program: Program,
         launcher: Launcher,
-        console: Console | None,
+        console: Console,
         waiting: ThreadPoolExecutor,
     ) -> None:
         self.program = program
@@ -141,7 +136,7 @@ class _Kept:
                 raise StartFailed(f"{self.program.name} did not become ready\n{self.last_lines}")
             if self._exits >= _TRIES_BEFORE_READY:
                 raise StartFailed(f"{self.program.name} keeps ending\n{self.last_lines}")
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.1)
         self.ready.set()
 
     async def run(self) -> int:
@@ -184,7 +179,7 @@ class _Kept:
         )
         hurried.cancel()
         if not self._task.done() and self._entry:
-            self._say("up", f"{self.program.name} does not end and is killed")
+            self._console.line("up", f"{self.program.name} does not end and is killed")
             register.kill(register.family(self._entry))
         await asyncio.wait([self._task])
         self.ended.set()
@@ -200,7 +195,7 @@ class _Kept:
             if time.monotonic() - began >= STEADY_S:
                 delay = FIRST_DELAY_S
             how = f"killed by signal {-code}" if code < 0 else f"ended with code {code}"
-            self._say("up", f"{self.program.name} {how}, starts again in {delay:g} s")
+            self._console.line("up", f"{self.program.name} {how}, starts again in {delay:g} s")
             await asyncio.sleep(delay)
             delay = min(delay * 2, LAST_DELAY_S)
 
@@ -234,8 +229,4 @@ class _Kept:
         if self.program.ready_line and self.program.ready_line in line:
             self._said_ready.set()
         self._last.append(line)
-        self._say(self.program.name, line)
-
-    def _say(self, name: str, text: str) -> None:
-        if self._console:
-            self._console.line(name, text)
+        self._console.line(self.program.name, line)

@@ -6,6 +6,7 @@ Run as ``python -m deploy.local.up``. It ends in order on Ctrl-C, SIGTERM or SIG
 
 import argparse
 import asyncio
+import http.client
 import json
 import os
 import shlex
@@ -13,8 +14,6 @@ import signal
 import sys
 import time
 from collections.abc import Coroutine, Mapping
-
-import httpx
 
 from deploy.local import parts, register, stores
 from deploy.local.console import Console
@@ -120,22 +119,19 @@ class Up:
         stored = tuple(program.name for program in chosen.programs)
         outside = Program(
             parts.sandbox(env, ports["sandbox"], self._home.path / "sandbox.sqlite3"),
-            is_ready=lambda: _answers(f"http://{HOST}:{ports['sandbox']}/healthz"),
+            is_ready=lambda: _answers(ports["sandbox"], "/healthz"),
         )
-        await together(supervisor.start([outside]), self._fill_database(supervisor, env))
-        await supervisor.start(_platform(self._home, env, ports, (*stored, outside.name)))
+        beat = Program(parts.beat(env, self._home.path / "beat"), after=stored)
+        tokens = self._home.path / "demo.json"
+        await together(
+            supervisor.start([outside, beat]), supervisor.run_once(parts.fill(env, tokens))
+        )
+        await supervisor.start(_platform(env, ports, (*stored, outside.name)))
         given = self._write_run_env(env, ports)
         addresses = _addresses(given)
         self._occupancy.tell("running", parent=self._parent, addresses=addresses)
         self._say(f"ready after {time.monotonic() - began:.1f} s")
         self._console.plain(f"\n{addresses}\n")
-
-    async def _fill_database(self, supervisor: Supervisor, env: Mapping[str, str]) -> None:
-        await supervisor.run_once(parts.manage(env, "migrate", "--noinput", "--verbosity", "0"))
-        tokens = str(self._home.path / "demo.json")
-        # What it prints are secrets.
-        demo = parts.manage(env, "demo", "--tokens-file", tokens)
-        await supervisor.run_once(demo, show=False)
 
     def _environment(self, urls: Mapping[str, str], ports: Mapping[str, int]) -> dict[str, str]:
         sandbox = f"http://{HOST}:{ports['sandbox']}"
@@ -207,7 +203,7 @@ _FRONT_PORTS = {"api": 8000, "sandbox": 8010, "flower": 5555}
 
 
 def _platform(
-    home: Home, env: Mapping[str, str], ports: Mapping[str, int], needed: tuple[str, ...]
+    env: Mapping[str, str], ports: Mapping[str, int], needed: tuple[str, ...]
 ) -> list[Program]:
     api, flower = ports["api"], ports["flower"]
     workers = [
@@ -217,17 +213,16 @@ def _platform(
     return [
         *workers,
         Program(parts.dispatcher(env), after=needed),
-        Program(parts.beat(env, home.path / "beat"), after=needed),
         Program(
             parts.api(env, api),
             after=needed,
-            is_ready=lambda: _answers(f"http://{HOST}:{api}/readyz"),
+            is_ready=lambda: _answers(api, "/readyz"),
         ),
         Program(
             parts.flower(env, flower),
-            # It asks the workers who they are when it starts, and not again.
+            # It asks the workers who they are when it starts, and complains of no answer.
             after=(*needed, *(worker.name for worker in workers)),
-            is_ready=lambda: _answers(f"http://{HOST}:{flower}/"),
+            is_ready=lambda: _answers(flower, "/"),
         ),
     ]
 
@@ -238,11 +233,15 @@ _CURL_PURCHASE = (
 )
 
 
-def _answers(url: str) -> bool:
+def _answers(port: int, path: str) -> bool:
+    connection = http.client.HTTPConnection(HOST, port, timeout=2)
     try:
-        return httpx.get(url, timeout=2).status_code == 200
-    except httpx.HTTPError:
+        connection.request("GET", path)
+        return connection.getresponse().status == 200
+    except (OSError, http.client.HTTPException):
         return False
+    finally:
+        connection.close()
 
 
 def _addresses(given: Mapping[str, str]) -> str:
