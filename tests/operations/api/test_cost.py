@@ -155,22 +155,21 @@ def test_what_is_malformed_costs_no_statement_but_authentication(
     assert list(wire.statements().values()) == [3 * TIMES]
 
 
-def test_threads_keep_their_database_connections(stack: Stack, wire: Wire) -> None:
+def test_threads_keep_their_database_connections(stack: Stack) -> None:
     """A1: a session for each thread, whatever the number of requests."""
     stack.env["SEKALI_API_THREADS"] = "3"
     stack.start(workers=0, dispatchers=0, sandbox=False)
-    with new_client(stack.api_url) as client:
-        for _ in range(100):
+    seen: set[object] = set()
+    with (
+        stack.lab.postgres.connect(f"{DATABASE}_one") as session,
+        new_client(stack.api_url) as client,
+    ):
+        for _ in range(60):
             assert client.post().status_code == 202
-    with stack.lab.postgres.connect(f"{DATABASE}_one") as session:
-        row = session.execute(
-            "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'sekali-api'"
-        ).fetchone()
-        session.execute("SELECT pg_stat_force_next_flush()")
-        opened = session.execute(
-            "SELECT sessions FROM pg_stat_database WHERE datname = current_database()"
-        ).fetchone()
-    assert row is not None
-    assert opened is not None
-    assert int(str(row[0])) <= 3
-    assert int(str(opened[0])) <= 12
+            seen |= {
+                row[0]
+                for row in session.execute(
+                    "SELECT pid FROM pg_stat_activity WHERE application_name = 'sekali-api'"
+                )
+            }
+    assert 1 <= len(seen) <= 3
