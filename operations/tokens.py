@@ -62,7 +62,7 @@ def _find_statement() -> str:
     user = get_user_model()
     columns = [*_columns(ApiToken, "t"), *_columns(user, "u")]
     return (
-        f"SELECT {', '.join(columns)} FROM {ApiToken._meta.db_table} AS t "
+        f"SELECT {', '.join(columns)} FROM {ApiToken._meta.db_table} AS t "  # noqa: S608
         f"JOIN {user._meta.db_table} AS u ON u.{user._meta.pk.column} = t.user_id "
         "WHERE t.digest = %s AND t.revoked_at IS NULL "
         "AND t.expires_at > statement_timestamp() AND u.is_active"
