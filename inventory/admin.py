@@ -8,7 +8,9 @@ from django.contrib.messages import ERROR
 from django.http import HttpRequest
 
 from inventory import stock
+from inventory.caches import PRODUCT, PRODUCT_PAGE
 from inventory.models import Inventory, OwnedItem, Product
+from locks.cache import invalidate
 
 if TYPE_CHECKING:
     _ProductForm = forms.ModelForm[Product]
@@ -44,6 +46,8 @@ class ProductAdmin(_ProductAdmin):
     def save_model(
         self, request: HttpRequest, obj: Product, form: _ProductForm, change: bool
     ) -> None:
+        stale = [PRODUCT.key(sku=obj.sku), *([] if change else [PRODUCT_PAGE.every_key()])]
+        invalidate(*stale)
         fields = [name for name in form.changed_data if name != "restock"]
         obj.save(update_fields=fields if change else None)
         quantity: Any = form.cleaned_data.get("restock")

@@ -6,6 +6,7 @@ from django.contrib.auth import get_user_model
 from rest_framework import serializers
 
 from inventory import supplier
+from inventory.caches import INVENTORY
 from inventory.holdings import apply_snapshot, locked_version_of
 from operations import Claim, DependencyError, Refused, operation
 from operations.crashpoints import reach
@@ -30,6 +31,7 @@ def _is_as_promised(claim: Claim) -> bool:
     atomic=False,
     dependencies=("supplier",),
     precondition=_is_as_promised,
+    invalidates=(INVENTORY.on(owner="{owner}"),),
 )
 def sync(claim: Claim, _payload: Payload) -> None:
     """Fetch what the supplier knows of the user, and apply it if it is news.

@@ -9,15 +9,17 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from inventory.holdings import holdings_of, version_of
-from inventory.models import Product
+from inventory.caches import INVENTORY, PRODUCT, PRODUCT_PAGE
+from inventory.holdings import version_of
 from inventory.pages import BySku
 from operations.api import schema
 from operations.api.authentication import owner_of
-from operations.api.conditional import respond
+from operations.api.conditional import respond, respond_by_content
 from operations.api.problem import ApiProblem
 from operations.api.submit import SubmitView
 from operations.database import persistently
+
+_LONGEST_SKU = 64
 
 
 class ItemRepresentation(serializers.Serializer[Any]):
@@ -41,15 +43,11 @@ class ProductRepresentation(serializers.Serializer[Any]):
     sku = serializers.CharField()
     name = serializers.CharField()
     price = serializers.IntegerField(
-        source="price_minor", help_text="Of one piece, in the currency's smallest unit (cents)."
+        help_text="Of one piece, in the currency's smallest unit (cents)."
     )
     currency = serializers.CharField()
     version = serializers.IntegerField()
-    available = serializers.SerializerMethodField()
-
-    def get_available(self, product: Product) -> int:
-        """Pieces that can be bought at this instant."""
-        return product.available - product.reserved
+    available = serializers.IntegerField(help_text="Pieces that can be bought, as last known.")
 
 
 class ProductPage(serializers.Serializer[Any]):
@@ -76,13 +74,9 @@ class InventoryView(APIView):
     )
     def get(self, request: Request) -> Response:
         """All items, by sku. The revision is that of the last snapshot that was applied."""
-        found = persistently(lambda: holdings_of(owner_of(request)))
-        data = {
-            "revision": found.revision,
-            "version": found.version,
-            "items": [{"sku": sku, "quantity": count} for sku, count in found.items.items()],
-        }
-        return respond(request, data, found.version)
+        found = INVENTORY.get(owner=owner_of(request))
+        assert found is not None, "Who has nothing has an empty inventory."
+        return respond(request, found, found["version"])
 
 
 class SyncView(SubmitView):
@@ -108,19 +102,24 @@ class ProductList(APIView):
                 OpenApiTypes.INT,
                 description=f"1 to {BySku.max_page_size}, default {BySku.page_size}.",
             ),
+            schema.IF_NONE_MATCH,
+            schema.etag_header(200, 304),
         ],
         responses={
             200: ProductPage,
+            304: schema.NOT_MODIFIED,
             **schema.problems(400, 401, 429, 503),
         },
     )
     def get(self, request: Request) -> Response:
         """All products, by sku."""
         pages = BySku()
-        page = persistently(
-            lambda: pages.paginate_queryset(Product.objects.order_by(), request, view=self)
+        page = PRODUCT_PAGE.get(**pages.wanted(request))
+        assert page is not None, "An empty page is a page."
+        products = PRODUCT.get_many({"sku": sku} for sku in page["skus"])
+        return respond_by_content(
+            request, pages.body(page, [product for product in products if product is not None])
         )
-        return pages.get_paginated_response(ProductRepresentation(page or [], many=True).data)
 
 
 class ProductDetail(APIView):
@@ -138,9 +137,8 @@ class ProductDetail(APIView):
     )
     def get(self, request: Request, sku: str) -> Response:
         """The entry and its stock. A 304 says that the entry is unchanged, not the stock."""
-        product = None
-        if sku.isprintable():
-            product = persistently(lambda: Product.objects.filter(sku=sku).first())
+        could_be = sku.isprintable() and len(sku) <= _LONGEST_SKU
+        product = PRODUCT.get(sku=sku) if could_be else None
         if product is None:
             raise ApiProblem(404, "not_found", f"There is no product {sku[:64]!a}.")
-        return respond(request, ProductRepresentation(product).data, product.version)
+        return respond(request, product, product["version"])

@@ -1,5 +1,6 @@
 from django.apps import AppConfig
 from django.core import checks
+from django.utils.module_loading import autodiscover_modules
 
 
 class LocksApp(AppConfig):
@@ -10,3 +11,4 @@ class LocksApp(AppConfig):
         from locks.checks import check_lease_server
 
         checks.register(check_lease_server, "locks")
+        autodiscover_modules("caches")

@@ -86,7 +86,7 @@ class Claim:
             with transaction.atomic():
                 self.check_precondition()
                 yield
-                invalidated = [*self._declared_keys(), *collected.keys()]
+                invalidated = list({*self._declared_keys(), *collected.keys()})
                 ended = self._seal(invalidated)
             self.effects_began = True
             self.ended = ended

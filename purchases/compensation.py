@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from inventory.caches import PRODUCT
 from operations import Claim, DependencyError, NotReady
 from operations.crashpoints import reach
 from purchases import gateway, verbs
@@ -25,6 +26,7 @@ def compensate(claim: Claim, payload: dict[str, Any]) -> None:
     with claim.fenced():
         if purchase is not None and purchase.state == PurchaseState.RESERVED:
             verbs.release(purchase, refunded=refunded, epoch=claim.epoch)
+            PRODUCT.invalidate(sku=purchase.sku)
         claim.finish({"refunded": refunded})
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from django.conf import settings
 from rest_framework import serializers
 
+from inventory.caches import INVENTORY, PRODUCT
 from inventory.models import Product
 from operations import Claim, Refused, operation
 from operations.crashpoints import reach
@@ -43,6 +44,7 @@ def _is_as_promised(claim: Claim) -> bool:
     dependencies=(payment.DEPENDENCY,),
     key_retention=timedelta(seconds=settings.SEKALI_PURCHASE_KEY_RETENTION),
     precondition=_is_as_promised,
+    invalidates=(PRODUCT.on(sku="{sku}"), INVENTORY.on(owner="{owner}")),
     compensate=compensate,
 )
 def purchase(claim: Claim, payload: Payload) -> None:

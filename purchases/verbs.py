@@ -22,6 +22,7 @@ from django.db.models.functions import Now
 from uuid_utils.compat import uuid7
 
 from inventory import holdings, stock
+from purchases.caches import PURCHASE
 from purchases.models import Purchase, PurchaseState
 
 
@@ -77,7 +78,7 @@ def next_key(purchase: Purchase) -> None:
 
 def confirm(purchase: Purchase, charge: str, *, epoch: int) -> None:
     """It is paid: the pieces are the owner's."""
-    _change(purchase, state=PurchaseState.CONFIRMED, charge=charge, version=F("version") + 1)
+    _show(purchase, state=PurchaseState.CONFIRMED, charge=charge)
     stock.confirm(purchase.product_id, purchase.quantity, epoch=epoch)
     holdings.grant(purchase.owner_id, purchase.sku, purchase.quantity, operation=purchase.operation)
 
@@ -85,8 +86,14 @@ def confirm(purchase: Purchase, charge: str, *, epoch: int) -> None:
 def release(purchase: Purchase, *, refunded: bool, epoch: int) -> None:
     """It is not paid, or the money went back: the pieces are free again."""
     state = PurchaseState.REFUNDED if refunded else PurchaseState.RELEASED
-    _change(purchase, state=state, version=F("version") + 1)
+    _show(purchase, state=state)
     stock.release(purchase.product_id, purchase.quantity, epoch=epoch)
+
+
+def _show(purchase: Purchase, **values: Any) -> None:
+    """A change that clients can see."""
+    PURCHASE.invalidate(owner=purchase.owner_id, id=purchase.pk)
+    _change(purchase, version=F("version") + 1, **values)
 
 
 def _change(purchase: Purchase, **values: Any) -> None:

@@ -4,7 +4,6 @@ import uuid
 from typing import Any
 
 from drf_spectacular.utils import extend_schema
-from rest_framework import serializers
 from rest_framework.exceptions import ErrorDetail, ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -18,25 +17,8 @@ from operations.api.conditional import respond
 from operations.api.problem import ApiProblem
 from operations.api.submit import SubmitView
 from operations.database import persistently
-from purchases.models import Purchase
-
-
-class PurchaseRepresentation(serializers.ModelSerializer[Purchase]):
-    """``version`` grows with every change of the state and makes the ETag."""
-
-    class Meta:
-        model = Purchase
-        fields = (
-            "id",
-            "sku",
-            "quantity",
-            "amount",
-            "currency",
-            "state",
-            "created_at",
-            "version",
-        )
-        read_only_fields = fields
+from purchases.caches import PURCHASE
+from purchases.representation import PurchaseRepresentation
 
 
 class PurchaseView(SubmitView):
@@ -69,8 +51,7 @@ class PurchaseDetail(APIView):
     )
     def get(self, request: Request, id: uuid.UUID) -> Response:
         """The purchase as it is now. Its id is the ``purchase_id`` of the operation's result."""
-        mine = Purchase.objects.filter(pk=id, owner_id=owner_of(request))
-        purchase = persistently(mine.first)
+        purchase = PURCHASE.get(owner=owner_of(request), id=id)
         if purchase is None:
             raise ApiProblem(404, "not_found", f"You have no purchase {id}.")
-        return respond(request, PurchaseRepresentation(purchase).data, purchase.version)
+        return respond(request, purchase, purchase["version"])

@@ -1,9 +1,11 @@
 """ETags made from versions, and the two headers that name them.
 
 A version is a whole number that grows whenever a client could see a difference. Its
-ETag is the number in quotes.
+ETag is the number in quotes. What has no version gets one made from its content.
 """
 
+import hashlib
+import json
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -27,10 +29,10 @@ def etag(version: int) -> str:
     return f'"{version}"'
 
 
-def is_unchanged(request: Request, version: int) -> bool:
-    """Whether ``If-None-Match`` says that the client has this version already."""
+def is_unchanged(request: Request, tag: str) -> bool:
+    """Whether ``If-None-Match`` says that the client has what this ETag stands for."""
     known = parse_etags(request.META.get("HTTP_IF_NONE_MATCH", ""))
-    return known == ["*"] or etag(version) in [tag.removeprefix("W/") for tag in known]
+    return known == ["*"] or tag in [known_tag.removeprefix("W/") for known_tag in known]
 
 
 def respond(
@@ -40,8 +42,20 @@ def respond(
     headers: Mapping[str, str] | None = None,
 ) -> Response:
     """200 with the data, or 304 when the client has this version already."""
-    all_headers = {"ETag": etag(version), "Cache-Control": CACHE_CONTROL, **(headers or {})}
-    if is_unchanged(request, version):
+    return _respond(request, data, etag(version), headers or {})
+
+
+def respond_by_content(request: Request, data: Mapping[str, Any]) -> Response:
+    """200 with the data, or 304 when the client has just this already."""
+    content = json.dumps(data, sort_keys=True, default=str)
+    return _respond(request, data, f'"{hashlib.sha256(content.encode()).hexdigest()[:32]}"', {})
+
+
+def _respond(
+    request: Request, data: Mapping[str, Any], tag: str, headers: Mapping[str, str]
+) -> Response:
+    all_headers = {"ETag": tag, "Cache-Control": CACHE_CONTROL, **headers}
+    if is_unchanged(request, tag):
         return Response(status=304, headers=all_headers)
     return Response(data, headers=all_headers)
 

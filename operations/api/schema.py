@@ -80,10 +80,15 @@ def problems(*statuses: int) -> dict[tuple[int, str], OpenApiResponse]:
     }
 
 
+def etag_header(*statuses: int) -> OpenApiParameter:
+    """The header of answers that a client can ask for again with If-None-Match."""
+    return _header("ETag", "The version, in quotes.", on=list(statuses))
+
+
 def etag_headers(*statuses: int) -> list[OpenApiParameter]:
-    """The headers of answers that carry a version."""
+    """The headers of answers that carry an operation's version."""
     return [
-        _header("ETag", "The version, in quotes.", on=list(statuses)),
+        etag_header(*statuses),
         _header("Retry-After", "Seconds until asking again, while open.", on=list(statuses)),
     ]
 

@@ -10,9 +10,12 @@ from typing import Any
 
 from django.contrib.auth.models import User
 from django.core.management.base import BaseCommand, CommandError
+from django.db import transaction
 from django.utils import timezone
 
+from inventory.caches import PRODUCT, PRODUCT_PAGE
 from inventory.models import Product
+from locks.cache import invalidate
 from operations import tokens
 
 LIFETIME = timedelta(days=90)
@@ -42,7 +45,11 @@ class Command(BaseCommand):
 
     def handle(self, *_: object, tokens_file: Path | None, **__: object) -> None:
         kept = {} if tokens_file is None else _read(tokens_file)
-        Product.objects.bulk_create(PRODUCTS, ignore_conflicts=True)
+        with transaction.atomic():
+            Product.objects.bulk_create(PRODUCTS, ignore_conflicts=True)
+            invalidate(
+                PRODUCT_PAGE.every_key(), *(PRODUCT.key(sku=product.sku) for product in PRODUCTS)
+            )
         shown = {name: _token(name, user, kept) for name, user in CLIENTS.items()}
         shown |= {"ADMIN_USER": ADMIN, "ADMIN_PASSWORD": _admin_password(kept)}
         if tokens_file is not None and shown != kept:
