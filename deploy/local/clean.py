@@ -1,5 +1,6 @@
 """``make clean``: end the run of this tree and remove what embedded servers keep elsewhere."""
 
+import contextlib
 import shutil
 import sys
 
@@ -17,7 +18,11 @@ def main() -> int:
     except (OSError, TimeoutError) as error:
         print(f"cannot clean: {error}", file=sys.stderr)
         return 1
-    shutil.rmtree(place_outside(home), ignore_errors=True)
+    outside = place_outside(home)
+    shutil.rmtree(outside, ignore_errors=True)
+    # Other trees may have theirs there.
+    with contextlib.suppress(OSError):
+        outside.parent.rmdir()
     return 0
 
 
