@@ -1,6 +1,6 @@
 """Leases as keys with a TTL on a Valkey or Redis server."""
 
-import os
+import json
 import random
 import secrets
 from collections.abc import Iterator, Sequence
@@ -27,21 +27,21 @@ _BLOCKS = 3
 #: Seconds between the tries of two waiters when a lease runs out without a release.
 _SPREAD = 0.01
 
-_HELD_FIELDS = ("owner", "host", "pid", "process", "fence", "since")
+_HELD_FIELDS = ("owner", "who", "fence", "since")
 
 
 class ValkeyBackend:
     """See :class:`locks.backend.Backend`; the keys are listed in ``valkey/keys.py``."""
 
     def acquire(self, claim: Claim, *, fenced: bool, wait: float) -> Granted | Held:
-        block: tuple[int | str, int | str, str] = ("", "", "")
+        block = ""
         taken = counts.take()
         try:
             for _ in range(1 + _BLOCKS):
                 answer = self._ask(claim, fenced, wait, block, counts.flat(taken))
                 if answer[0] != b"block":
                     break
-                block = (*next_block(), answer[1].decode())
+                block = "{} {} {}".format(*next_block(), answer[1].decode())
             else:
                 raise LeaseUnavailable("The lease server keeps losing its fences.", answered=True)
         except BaseException:
@@ -56,7 +56,7 @@ class ValkeyBackend:
         claim: Claim,
         fenced: bool,
         wait: float,
-        block: tuple[int | str, int | str, str],
+        block: str,
         counted: list[str | int],
     ) -> Any:
         return server_for(claim.ttl).run(
@@ -66,12 +66,9 @@ class ValkeyBackend:
                 claim.owner,
                 _ms(claim.ttl),
                 _ms(wait),
-                int(fenced),
+                process.described(),
                 secrets.token_hex(8) if fenced else "",
-                *block,
-                process.HOST,
-                os.getpid(),
-                process.name(),
+                block,
                 *counted,
             ],
         )
@@ -139,12 +136,13 @@ def _describe(server: Server, found: list[bytes]) -> Iterator[HeldLease]:
     for name, fields, left in zip(found, answers[::2], answers[1::2], strict=True):
         if left < 0:
             continue  # it ended since the scan
-        owner, host, pid, process_name, fence, since = (field.decode() for field in fields)
+        owner, who, fence, since = (field.decode() for field in fields)
+        host, pid, process_name = json.loads(who)
         yield HeldLease(
             key=name.decode().removeprefix(keys.LEASES),
             owner=owner,
             host=host,
-            pid=int(pid),
+            pid=pid,
             process=process_name,
             fence=int(fence),
             age=max(0.0, now - int(since) / 1000),

@@ -1,8 +1,8 @@
 """Every key that this app has on the lease server.
 
 ========================  ======  =====================================================
-``locks:lease:<key>``     hash    a held lease: owner, fence, host, pid, process, since;
-                                  lives for the lease's TTL
+``locks:lease:<key>``     hash    a held lease: owner, fence, since (server's clock, ms) and
+                                  who (JSON of host, pid, process); lives for its TTL
 ``locks:waiting:<key>``   zset    who waits: owner, scored by when it gives up
                                   (server's clock, ms); lives until the last gives up
 ``locks:wake:<key>``      list    at most one element: a release that a waiter has not

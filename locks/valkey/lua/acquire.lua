@@ -7,13 +7,11 @@
 -- ARGV[1]  owner
 -- ARGV[2]  TTL, ms
 -- ARGV[3]  how long the caller will wait if refused, ms; 0: it does not wait (any more)
--- ARGV[4]  1: a durable fence is wanted; 0: not
--- ARGV[5]  a random mark, used if a block of fences must be asked for
--- ARGV[6]  first fence of a block the caller has fetched; '' if none
--- ARGV[7]  last fence of that block
--- ARGV[8]  the mark under which the block was asked for
--- ARGV[9]  host    ARGV[10] pid    ARGV[11] name of the process
--- ARGV[12…] counters to add: name, amount, name, amount, …
+-- ARGV[4]  who the owner is, for people: JSON of host, pid, name of the process
+-- ARGV[5]  '' if no durable fence is wanted; else a random mark, used if a block of fences
+--          must be asked for
+-- ARGV[6]  '' or a block that was fetched: 'first last mark', the mark it was asked for under
+-- ARGV[7…] counters to add: name, amount, name, amount, …
 --
 -- Returns  {'granted', fence}           fence is '0' when none was wanted
 --          {'held', ms left, waiters}
@@ -25,7 +23,7 @@
 local owner = redis.call('HGET', KEYS[1], 'owner')
 
 local function count()
-  for at = 12, #ARGV, 2 do
+  for at = 7, #ARGV, 2 do
     redis.call('HINCRBY', KEYS[4], ARGV[at], ARGV[at + 1])
   end
 end
@@ -54,7 +52,7 @@ if owner then
 end
 
 local fence = '0'
-if ARGV[4] == '1' then
+if ARGV[5] ~= '' then
   -- A restart may bring back an old snapshot, and a replica that is promoted may lag
   -- behind. Then the counter is older than fences already given out, and either the run
   -- id or the replication id differs from the one the block was given to.
@@ -66,9 +64,10 @@ if ARGV[4] == '1' then
   if not (here and block[2] and tonumber(block[2]) <= tonumber(block[3])) then
     -- A block counts only if it was fetched after this server, in this state, asked for
     -- it; one fetched before a flush could be older than fences given out since.
-    if here and block[4] and block[4] == ARGV[8] then
+    local first, last, asked = string.match(ARGV[6], '(%d+) (%d+) (%w+)')
+    if here and block[4] and block[4] == asked then
       redis.call('DEL', KEYS[3])
-      redis.call('HSET', KEYS[3], 'server', server, 'next', ARGV[6], 'last', ARGV[7])
+      redis.call('HSET', KEYS[3], 'server', server, 'next', first, 'last', last)
     else
       local mark = here and block[4] or ARGV[5]
       redis.call('DEL', KEYS[3])
@@ -80,8 +79,7 @@ if ARGV[4] == '1' then
   redis.call('HINCRBY', KEYS[3], 'next', 1)
 end
 
-redis.call('HSET', KEYS[1], 'owner', ARGV[1], 'fence', fence, 'since', now,
-  'host', ARGV[9], 'pid', ARGV[10], 'process', ARGV[11])
+redis.call('HSET', KEYS[1], 'owner', ARGV[1], 'fence', fence, 'since', now, 'who', ARGV[4])
 redis.call('PEXPIRE', KEYS[1], ARGV[2])
 redis.call('ZREM', KEYS[2], ARGV[1])
 count()
