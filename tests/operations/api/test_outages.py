@@ -194,3 +194,17 @@ def test_a_client_that_hangs_up_does_not_stop_what_has_begun(client: Client, sta
         session.rollback()
     wait_until(lambda: IdempotencyRecord.objects.filter(key="k").exists(), timeout=5)
     assert "Idempotent-Replayed" in client.post(key="k").headers
+
+
+def test_a_bug_is_a_problem_without_details_and_a_line_in_the_log(
+    client: Client, stack: Stack
+) -> None:
+    """H2: the request id leads from one to the other."""
+    with stack.lab.postgres.connect(f"{DATABASE}_one") as session:
+        session.execute("ALTER TABLE operations_operation RENAME COLUMN losses TO lost")
+    answer = client.post(headers={"X-Request-ID": "bug-1"})
+    body = problem(answer, 500, "internal_error")
+    assert body["request_id"] == "bug-1"
+    assert "losses" not in answer.text
+    lines = [line for line in stack.apis[0].output().splitlines() if "bug-1" in line]
+    assert any("losses" in line and "Traceback" in line for line in lines)
