@@ -6,11 +6,13 @@ newer version: its operation is set aside, by the task of that name.
 """
 
 import logging
+import warnings
 from typing import Any
 
-from celery.exceptions import WorkerShutdown, WorkerTerminate
+from celery.exceptions import CPendingDeprecationWarning, WorkerShutdown, WorkerTerminate
 from celery.worker import loops
 from celery.worker.consumer import consumer as stock
+from celery.worker.state import maybe_shutdown
 from django.conf import settings
 from kombu.message import Message
 
@@ -53,6 +55,25 @@ class Consumer(stock.Consumer):  # type: ignore[misc]
         except Exception as error:
             log.exception("The event loop broke; connecting anew.")
             raise BrokenLoop(str(error)) from error
+
+    def ensure_connected(self, conn: Any) -> Any:
+        """Try for as long as it takes, at most some seconds apart."""
+
+        def on_error(error: BaseException, interval: float) -> None:
+            log.error("No connection to %s: %s. Again in %g s.", conn.as_uri(), error, interval)
+
+        connected = conn.ensure_connection(
+            on_error, None, interval_start=0.5, interval_step=0.5, interval_max=5,
+            callback=maybe_shutdown,
+        )
+        self.first_connection_attempt = False
+        return connected
+
+    def on_connection_error_after_connected(self, exc: BaseException) -> None:
+        with warnings.catch_warnings():
+            # What it warns of is decided; see the settings.
+            warnings.simplefilter("ignore", CPendingDeprecationWarning)
+            super().on_connection_error_after_connected(exc)
 
     def create_task_handler(self, *args: Any, **kwargs: Any) -> Any:
         handle = super().create_task_handler(*args, **kwargs)

@@ -150,7 +150,8 @@ def pytest_runtest_makereport(
     """A failed test shows what its processes printed last."""
     report = yield
     if report.failed and call.when == "call":
-        for stack in getattr(item, "funcargs", {}).values():
+        for fixture in getattr(item, "funcargs", {}).values():
+            stack = getattr(fixture, "stack", fixture)
             if isinstance(stack, Stack):
                 for process in stack.processes:
                     if process.log.exists():

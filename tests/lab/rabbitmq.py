@@ -9,6 +9,7 @@ import secrets
 import signal
 import socket
 import subprocess
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -158,22 +159,32 @@ class RabbitServer(Server):
         """A new connection, for the test itself."""
         return connect(self.url, timeout_s=timeout_s)
 
-    def flush(self) -> None:
-        """Empty every queue that exists; unlike a wipe this leaves the queues."""
-        for queue in self.queues():
-            with self.connect() as connection:
-                connection.channel().queue_purge(queue)
+    def flush(self, queues: Iterable[str]) -> None:
+        """Empty these queues."""
+        with self.connect() as connection:
+            channel = connection.channel()
+            for queue in queues:
+                channel.queue_purge(queue)
+
+    def settle(self) -> None:
+        """Have new queues written down.
+
+        A node keeps the names of new quorum queues in memory for some seconds; killed
+        before they are on disk, it comes back with queues that answer nobody.
+        """
+        if isinstance(self._node, Node):
+            self.ctl("eval", "[dets:sync(Table) || Table <- dets:all()].")
 
     def queues(self) -> list[str]:
         """The names of all queues."""
-        return [line for line in self.ctl("list_queues", "name").splitlines() if line.strip()]
+        return [line for line in self.ctl("--no-table-headers", "list_queues", "name").splitlines() if line.strip()]
 
     def ctl(self, *arguments: str) -> str:
         """``rabbitmqctl``; returns what it printed."""
         if isinstance(self._node, str):
             pytest.skip("a server given by its URL is not ours to control")
         done = subprocess.run(
-            [str(_SCRIPTS / "rabbitmqctl"), "--quiet", "--no-table-headers", *arguments],
+            [str(_SCRIPTS / "rabbitmqctl"), "--quiet", *arguments],
             env=self._node.environment(),
             capture_output=True,
             text=True,

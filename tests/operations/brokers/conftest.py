@@ -7,7 +7,9 @@ import pytest
 from django.conf import LazySettings
 
 from deploy.local.account import server_account
-from operations.broker import get_broker
+from operations import registry
+from operations.broker import get_broker, rabbitmq_topology
+from operations.broker.names import DEAD_LETTER, HOUSEKEEPING
 from operations.models import Operation
 from tests.lab.accepting import accept
 from tests.lab.processes import Stack
@@ -15,6 +17,8 @@ from tests.lab.rabbitmq import RabbitServer, rabbitmq
 from tests.lab.services import Lab, ValkeyServer
 from tests.lab.waiting import wait_until
 from tests.operations.brokers.bad_messages import KIND, Bad
+
+TASK_QUEUES = [*registry.queues(), HOUSEKEEPING]
 
 
 @dataclass
@@ -53,10 +57,16 @@ class Platform:
 
 @pytest.fixture(scope="session")
 def rabbit_server(lab: Lab) -> Iterator[RabbitServer]:
-    """A RabbitMQ of the tests' own, running."""
+    """A RabbitMQ of the tests' own, running, with all queues."""
     server = rabbitmq(lab, server_account())
     try:
         server.start()
+        with server.connect() as connection:
+            channel = connection.channel()
+            rabbitmq_topology.declare_dead_letter(channel)
+            for name in TASK_QUEUES:
+                rabbitmq_topology.declare_task_queue(channel, name)
+        server.settle()
         yield server
     finally:
         server.close()
@@ -78,7 +88,7 @@ def platform(
     else:
         server = request.getfixturevalue("rabbit_server")
         server.recover()
-        server.flush()
+        server.flush([*TASK_QUEUES, DEAD_LETTER])
     settings.BROKER_URL = server.url
     name = request.node.name[:60].replace("/", "_")
     with Stack(lab, database, broker_url=server.url, name=name) as stack:
