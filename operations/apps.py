@@ -6,6 +6,6 @@ class OperationsApp(AppConfig):
     name = "operations"
 
     def ready(self) -> None:
-        from operations import checks  # noqa: F401  (registers itself)
+        from operations import checks, lease_guard  # noqa: F401  (they register themselves)
 
         autodiscover_modules("operations")
