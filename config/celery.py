@@ -18,4 +18,6 @@ app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
 
 # By name: it is imported when a worker starts, once the models are there.
-app.steps["worker"].add("operations.worker.children:ChildWatch")
+app.steps["worker"].update(
+    ("operations.worker.children:ChildWatch", "operations.worker.share:PoolShare")
+)

@@ -208,6 +208,16 @@ SEKALI_EVIDENCE_AGE = env.seconds("SEKALI_EVIDENCE_AGE", 10)
 #: The same operation is sent again on evidence at most this often.
 SEKALI_RESEND_INTERVAL = env.seconds("SEKALI_RESEND_INTERVAL", 60)
 
+# --- What is called outside ----------------------------------------------------------
+
+#: A breaker opens when, of this many calls or more in a window (seconds), half failed.
+SEKALI_BREAKER_WINDOW = env.seconds("SEKALI_BREAKER_WINDOW", 10)
+SEKALI_BREAKER_MINIMUM = env.whole("SEKALI_BREAKER_MINIMUM", 10, least=1)
+#: It stays open this long before a single call may try; longer each time that fails.
+SEKALI_BREAKER_COOLDOWN = env.seconds("SEKALI_BREAKER_COOLDOWN", 5)
+#: Retries a second that call one dependency, beside 20 % of the first tries.
+SEKALI_RETRY_BUDGET_FLOOR = env.seconds("SEKALI_RETRY_BUDGET_FLOOR", 1)
+
 # --- API -----------------------------------------------------------------------------
 
 SEKALI_BODY_LIMIT = env.whole("SEKALI_BODY_LIMIT", 64 * 1024, least=1024)

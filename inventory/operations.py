@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from django.conf import settings
 from django.contrib.auth import get_user_model
 from rest_framework import serializers
 
@@ -10,8 +11,16 @@ from inventory.caches import INVENTORY
 from inventory.holdings import apply_snapshot, locked_version_of
 from operations import Claim, DependencyError, Refused, operation
 from operations.crashpoints import reach
+from operations.dependencies import Dependency
 
 Payload = dict[str, Any]
+
+SUPPLIER = Dependency(
+    "supplier",
+    connect_timeout=supplier.CONNECT_TIMEOUT,
+    total_timeout=max(supplier.CONNECT_TIMEOUT, 2 * settings.SUPPLIER_TIMEOUT),
+    answers=(supplier.SupplierRefused,),
+)
 
 
 class SyncInput(serializers.Serializer[Any]):
@@ -29,7 +38,7 @@ def _is_as_promised(claim: Claim) -> bool:
     serializer=SyncInput,
     resource="inventory:user:{owner}",
     atomic=False,
-    dependencies=("supplier",),
+    dependencies=(SUPPLIER.name,),
     precondition=_is_as_promised,
     invalidates=(INVENTORY.on(owner="{owner}"),),
 )
@@ -42,9 +51,8 @@ def sync(claim: Claim, _payload: Payload) -> None:
     owner = _owner_of(claim)
     user = get_user_model().objects.get(pk=owner).get_username()
     try:
-        snapshot = supplier.fetch(user)
-    except supplier.SupplierUnavailable as error:
-        raise DependencyError("supplier", str(error)) from error
+        with SUPPLIER.call():
+            snapshot = _fetch(user)
     except supplier.SupplierRefused as error:
         raise Refused("supplier_refused", str(error)) from error
     reach("sync.fetched")
@@ -53,6 +61,13 @@ def sync(claim: Claim, _payload: Payload) -> None:
         claim.finish(
             {"revision": snapshot.revision, "applied": applied, "items": len(snapshot.items)}
         )
+
+
+def _fetch(user: str) -> supplier.Snapshot:
+    try:
+        return supplier.fetch(user)
+    except supplier.SupplierUnavailable as error:
+        raise DependencyError(SUPPLIER.name, str(error), retry_after=error.retry_after) from error
 
 
 def _owner_of(claim: Claim) -> int:

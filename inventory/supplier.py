@@ -24,6 +24,8 @@ MAX_PAGES = 200
 MAX_PAGE_BYTES = 1024 * 1024
 #: How often a fetch starts again because the snapshot changed under it.
 MAX_RESTARTS = 3
+#: The longest wait that the supplier may ask for, in seconds.
+LONGEST_WAIT = 3600.0
 _LARGEST_REVISION = 2**63 - 1
 _LARGEST_QUANTITY = 2**31 - 1
 _LONGEST_SKU = 64
@@ -42,7 +44,12 @@ class SupplierError(Exception):
 
 
 class SupplierUnavailable(SupplierError):
-    """No answer in time, or none that can be used: try again later."""
+    """No answer in time, or none that can be used: try again later.
+
+    ``retry_after`` is in seconds, above 0 when the supplier named a time.
+    """
+
+    retry_after = 0.0
 
 
 class SupplierRefused(SupplierError):
@@ -97,7 +104,7 @@ def _page(user: str | str, page: int, deadline: float) -> dict[str, Any]:
     try:
         with _client().stream("GET", url, params=question, timeout=timeout) as response:
             if response.status_code != 200:
-                raise _refusal(response.status_code)
+                raise _refusal(response)
             return _read(_body(response, deadline))
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise SupplierUnavailable(f"No answer from the supplier: {error!r}.") from error
@@ -146,11 +153,16 @@ def _whole(value: Any, name: str, most: int) -> int:
     return value
 
 
-def _refusal(status: int) -> SupplierError:
+def _refusal(response: httpx.Response) -> SupplierError:
+    status = response.status_code
     # 401 is about this side's access, 408, 425 and 429 are about the moment.
     if 400 <= status < 500 and status not in {401, 408, 425, 429}:
         return SupplierRefused(f"The supplier refuses with status {status}.")
-    return SupplierUnavailable(f"The supplier answered with status {status}.")
+    error = SupplierUnavailable(f"The supplier answered with status {status}.")
+    named = response.headers.get("Retry-After", "")
+    if named.isascii() and named.isdigit():
+        error.retry_after = min(float(named), LONGEST_WAIT)
+    return error
 
 
 def _unusable(what: str) -> SupplierUnavailable:

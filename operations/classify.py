@@ -25,14 +25,18 @@ def ending_of(error: BaseException, claim: Claim) -> Ending:
         case Refused() if not claim.effects_began:
             return Refusal(error.code, error.detail)
         case NotReady():
-            return defer_or_give_up(claim, error.delay, error.why, began=True)
+            return defer_or_give_up(
+                claim, error.delay, error.why, began=True, dependency=error.dependency
+            )
         case BadPayload():
             return Dead(failure(error, Category.DATA))
         case DependencyError():
             why = failure(error, Category.DEPENDENCY, error.dependency)
             return _retry_or_give_up(claim, why, at_least=error.retry_after)
         case SoftTimeLimitExceeded():
-            return _retry_or_give_up(claim, failure(error, Category.TIMEOUT))
+            # Of a dependency, when it came in the middle of a call.
+            name = getattr(error, "dependency", "")
+            return _retry_or_give_up(claim, failure(error, Category.TIMEOUT, name))
         case _ if isinstance(error, kind.autoretry_for):
             name = kind.dependencies[0] if len(kind.dependencies) == 1 else ""
             return _retry_or_give_up(claim, failure(error, Category.DEPENDENCY, name))
@@ -61,17 +65,24 @@ def failure(error: BaseException, category: Category, dependency: str = "") -> F
     )
 
 
-def defer_or_give_up(claim: Claim, delay: float, why: str, *, began: bool) -> Defer | Dead:
-    """Wait, unless the operation has been waiting beyond its bound already."""
+def defer_or_give_up(
+    claim: Claim, delay: float, why: str, *, began: bool, dependency: str = ""
+) -> Defer | Dead:
+    """Wait, unless the operation has been waiting beyond its bound already.
+
+    :param dependency: what it waits for; empty: for its resource
+    """
     since, now = claim.row.deferred_since, claim.row.started_at
     if since is not None and (now - since).total_seconds() > settings.SEKALI_DEFER_LIMIT:
         message = f"Deferred since {since:%Y-%m-%d %H:%M:%S} UTC. {why}".strip()
+        category = Category.DEPENDENCY if dependency else Category.LOCK
         return Dead(
             Failure(
-                category=Category.LOCK,
+                category=category,
                 error_type="DeferredTooLong",
                 message=storable(message)[:MESSAGE_LIMIT],
-                signature=signature(Category.LOCK, "DeferredTooLong", why, claim.kind.name),
+                dependency=dependency[:100],
+                signature=signature(category, "DeferredTooLong", why, claim.kind.name),
             )
         )
     return Defer(delay, why, began)

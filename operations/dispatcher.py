@@ -20,6 +20,7 @@ from operations.broker_watch import BrokerWatch
 from operations.crashpoints import reach
 from operations.evidence import Evidence
 from operations.executor import lease_owner
+from operations.outflow import Outflow
 from operations.recorder import Recorder
 from operations.verbs import Envelope, Rescued
 
@@ -34,7 +35,7 @@ class Dispatcher:
         self._watch = BrokerWatch(broker)
         self._evidence = Evidence(broker)
         self._recorder = Recorder(broker)
-        self._kinds = [kind.name for kind in registry.kinds()]
+        self._outflow = Outflow()
 
     def run(self, stopping: Callable[[float], bool]) -> None:
         """Make rounds until ``stopping(seconds)``, which waits, answers True.
@@ -63,8 +64,7 @@ class Dispatcher:
         records.apply_due()
         send_rescued(*verbs.rescue_expired(), self._publish)
         self._watch.look()
-        due = verbs.take_due(self._kinds, settings.SEKALI_DISPATCH_BATCH)
-        self._send(due)
+        due = self._send_due()
         lost = 0
         for kinds, sent_before in self._evidence.gather():
             again = verbs.take_lost(kinds, sent_before, settings.SEKALI_DISPATCH_BATCH)
@@ -72,7 +72,19 @@ class Dispatcher:
                 log.warning("%d messages of %s are lost; sent again.", len(again), kinds)
             self._send(again)
             lost += len(again)
-        return len(due) + lost
+        return due + lost
+
+    def _send_due(self) -> int:
+        sent = 0
+        for kinds, most in self._outflow.grants(list(registry.kinds())):
+            limit = settings.SEKALI_DISPATCH_BATCH
+            if most is not None:
+                limit = min(most, limit)
+            due = verbs.take_due(kinds, limit) if limit else []
+            self._outflow.sent(due)
+            self._send(due)
+            sent += len(due)
+        return sent
 
     def _send(self, envelopes: list[Envelope]) -> None:
         if envelopes:

@@ -22,12 +22,14 @@ class NotReady(Exception):
     """Not now; nothing went wrong. The operation waits, and no attempt is counted.
 
     :param delay: seconds to wait
+    :param dependency: what it waits for, if that is something outside
     """
 
-    def __init__(self, delay: float, why: str = "") -> None:
+    def __init__(self, delay: float, why: str = "", *, dependency: str = "") -> None:
         super().__init__(delay, why)
         self.delay = delay
         self.why = why
+        self.dependency = dependency
 
 
 class DependencyError(Exception):

@@ -2,6 +2,7 @@
 
 import enum
 import logging
+import os
 import secrets
 import time
 import uuid
@@ -14,7 +15,7 @@ from django.db import IntegrityError, InterfaceError, OperationalError, connecti
 from psycopg import errors as pg
 
 from locks import Lease, LeaseUnavailable
-from operations import logs, registry, verbs
+from operations import dependencies, logs, registry, verbs
 from operations.broker import get_broker
 from operations.claim import Claim
 from operations.claimed_row import ClaimedRow
@@ -208,6 +209,14 @@ def _hold(claim: Claim, lease: Lease | None) -> Ending | None:
     if why:
         log.warning("deferred: %s", why)
         return _settle(claim, defer_or_give_up(claim, settings.SEKALI_PARK_DELAY, why, began=False))
+    for dependency in dependencies.registered(claim.kind.dependencies):
+        # Before anything has begun, so that it can still be cancelled.
+        if refusal := dependency.refusal(_waited(claim)):
+            log.warning("deferred: %s", refusal.why)
+            ending = defer_or_give_up(
+                claim, refusal.delay, refusal.why, began=False, dependency=dependency.name
+            )
+            return _settle(claim, ending)
     reach("lease.acquired")
     _heartbeat.watch(claim, lease)
     return None
@@ -222,6 +231,12 @@ def _release(lease: Lease | None) -> None:
         log.warning("The lease will end by itself: %s", error)
 
 
+def _waited(claim: Claim) -> float:
+    """Seconds since the operation was put off first, without an attempt since."""
+    since = claim.row.deferred_since
+    return 0 if since is None else (claim.row.started_at - since).total_seconds()
+
+
 # --- run and settle ------------------------------------------------------------------
 
 
@@ -230,7 +245,8 @@ def _run(claim: Claim) -> Ending:
         payload = validated(claim.kind, claim.row.payload, claim.row.payload_revision)
         if claim.kind.atomic:
             return _run_atomic(claim, payload)
-        claim.kind.handler(claim, payload)
+        with dependencies.calling(retry=claim.attempt > 1, waited=_waited(claim)):
+            claim.kind.handler(claim, payload)
         if claim.ended is None:
             raise RuntimeError("The handler returned without claim.finish() or claim.refuse().")
         return claim.ended
@@ -239,6 +255,8 @@ def _run(claim: Claim) -> Ending:
     except (Exception, SystemExit) as error:
         if isinstance(error, SystemExit) and terminate_handler_fired():
             raise  # not the handler's: this process is being ended, and others tell why
+        if os.getpid() != claim.pid:
+            raise ClaimLost(claim.id) from error
         if claim.ended is not None:
             # Committed already: what goes wrong afterwards cannot change it.
             log.exception("The handler failed after it had finished.")

@@ -18,6 +18,7 @@ from datetime import timedelta
 from django.conf import settings
 
 from operations import Claim, DependencyError, NotReady
+from operations.dependencies import Dependency
 from purchases import gateway, verbs
 from purchases.gateway import Charge
 from purchases.models import Purchase
@@ -94,9 +95,24 @@ def look_up(purchase: Purchase) -> Charge | None:
     return min(telling, key=lambda charge: _TELLING.index(charge.status), default=None)
 
 
+#: One call of ours may be two of the gateway's: the charge, and its present status.
+PAYMENTS = Dependency(
+    DEPENDENCY,
+    connect_timeout=gateway.CONNECT_TIMEOUT,
+    total_timeout=2 * (gateway.CONNECT_TIMEOUT + settings.STRIPE_TIMEOUT),
+    answers=(gateway.GatewayError,),
+)
+
+
 @contextmanager
 def gateway_outcomes() -> Iterator[None]:
-    """Tell operations what an outcome of the gateway means to them: wait, or try again."""
+    """Around a call: what an outcome of the gateway means to operations, wait or try again."""
+    with PAYMENTS.call(), _translated():
+        yield
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
     try:
         yield
     except gateway.KeyInUse as error:

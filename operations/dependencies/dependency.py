@@ -1,0 +1,158 @@
+"""Something outside that is called, and may be sick."""
+
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+from billiard.exceptions import SoftTimeLimitExceeded
+
+from operations.dependencies.attempt import current, spread
+from operations.dependencies.bulkhead import Bulkhead
+from operations.dependencies.local import LocalGate
+from operations.dependencies.policy import Answer, Breaker, Budget, Look
+from operations.dependencies.shared import SharedGate, Unshared
+from operations.errors import DependencyError, NotReady, Refused
+
+log = logging.getLogger(__name__)
+
+#: Seconds for which a look at the shared state is good enough.
+LOOK_TTL = 0.5
+#: A bulkhead without a place is asked again after this long, in seconds.
+NO_PLACE_DELAY = 1.0
+
+_WHY = {
+    "open": "{0} is failing; its breaker is open.",
+    "ramp": "{0} is recovering, and is called slowly.",
+    "budget": "Too many retries call {0} already.",
+}
+
+_registered: dict[str, "Dependency"] = {}
+
+
+class Dependency:
+    """Call it like this, and let it decide whether there is a call::
+
+        with payments.call():
+            answer = ...
+
+    A call that raises :class:`DependencyError`, or that a soft time limit ends, failed; one
+    that returns, or raises :class:`Refused`, :class:`NotReady` or one of ``answers``, was
+    answered. Of other exceptions nothing is concluded.
+
+    :param name: as in ``dependencies`` of a kind; one object a name
+    :param connect_timeout: seconds; for the client that makes the calls
+    :param total_timeout: seconds a call takes at most
+    :param answers: exceptions by which the client tells an answer
+    :param share: of a worker's pool that may wait for it at once, above 0 and at most 1;
+        one process at least
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        connect_timeout: float,
+        total_timeout: float,
+        answers: Sequence[type[Exception]] = (),
+        breaker: Breaker | None = None,
+        budget: Budget | None = None,
+        share: float = 0.75,
+    ) -> None:
+        if name in _registered:
+            raise ValueError(f"There is a dependency {name!r} already.")
+        if not 0 < share <= 1 or not 0 < connect_timeout <= total_timeout:
+            raise ValueError(f"Dependency {name!r}: a share or a time-out cannot work.")
+        self.name = name
+        self.connect_timeout = connect_timeout
+        self.total_timeout = total_timeout
+        self._answers: tuple[type[Exception], ...] = (Refused, NotReady, *answers)
+        # Longer than any call, so that there are never two.
+        probe = 1.5 * total_timeout + 2
+        policies = breaker or Breaker(), budget or Budget()
+        self._shared = SharedGate(name, *policies, probe)
+        self._local = LocalGate(*policies, probe)
+        self._bulkhead = Bulkhead(len(_registered), share)
+        self._lock = threading.Lock()
+        self._looked: tuple[float, Look] = (float("-inf"), Look("closed"))
+        _registered[name] = self
+
+    @contextmanager
+    def call(self) -> Iterator[None]:
+        """Around one call.
+
+        :raises NotReady: there must be no call now
+        """
+        attempt = current()
+        with self._bulkhead.place() as place:
+            if not place:
+                raise NotReady(
+                    spread(NO_PLACE_DELAY, attempt.waited),
+                    f"{self.name} holds its share of the pool already.",
+                    dependency=self.name,
+                )
+            who = secrets.token_hex(8)
+            answer = self._admit(who, first=self.name not in attempt.counted, retry=attempt.retry)
+            if not answer.allowed:
+                raise self._not_now(answer.verdict, answer.wait, attempt.waited)
+            attempt.counted.add(self.name)
+            result, wished = "none", 0.0
+            try:
+                yield
+                result = "ok"
+            except self._answers:
+                result = "ok"
+                raise
+            except DependencyError as error:
+                result, wished = "bad", error.retry_after
+                raise
+            except SoftTimeLimitExceeded as error:
+                result = "bad"
+                error.dependency = self.name
+                raise
+            finally:
+                self._report(who, result, wished)
+
+    def look(self) -> Look:
+        """The state of its breaker, at most :data:`LOOK_TTL` old."""
+        now = time.monotonic()
+        with self._lock:
+            at, seen = self._looked
+            if now - at < LOOK_TTL:
+                return seen
+        try:
+            seen = self._shared.look()
+        except Unshared:
+            seen = self._local.look()
+        with self._lock:
+            self._looked = now, seen
+        return seen
+
+    def refusal(self, waited: float) -> NotReady | None:
+        """What an attempt would be told by a call now, as far as a look can tell."""
+        seen = self.look()
+        return self._not_now("open", seen.wait, waited) if seen.state == "open" else None
+
+    def _not_now(self, verdict: str, wait: float, waited: float) -> NotReady:
+        return NotReady(spread(wait, waited), _WHY[verdict].format(self.name), dependency=self.name)
+
+    def _admit(self, who: str, *, first: bool, retry: bool) -> Answer:
+        try:
+            return self._shared.admit(who, first=first, retry=retry)
+        except Unshared:
+            return self._local.admit(who, first=first, retry=retry)
+
+    def _report(self, who: str, result: str, wished: float) -> None:
+        # This process may be the next to be alone; then it should know.
+        news = self._local.report(who, result, wished=wished)
+        with suppress(Unshared):
+            news = self._shared.report(who, result, wished=wished)
+        if news:
+            log.warning("The breaker of %s has %s.", self.name, news)
+
+
+def registered(names: Sequence[str]) -> list[Dependency]:
+    """Those of these names that there are; others are called without a breaker."""
+    return [_registered[name] for name in names if name in _registered]

@@ -1,0 +1,87 @@
+"""A dependency that is down or slow, with work waiting for it, on real workers."""
+
+import time
+import uuid
+from collections.abc import Iterator
+
+import pytest
+from django.contrib.auth import get_user_model
+
+from operations.broker import get_broker
+from operations.models import Attempt, Operation
+from operations.verbs import Envelope
+from tests.lab.accepting import accept
+from tests.lab.processes import Stack
+from tests.lab.scripted.models import Effect
+from tests.lab.waiting import wait_until
+from tests.operations.dependencies.outside import Outside
+
+KIND = "inventory.sync"
+
+
+@pytest.fixture
+def outside(stack: Stack) -> Iterator[Outside]:
+    """What the stack's processes call supplier."""
+    with Outside() as outside:
+        stack.env["SUPPLIER_URL"] = outside.url
+        yield outside
+
+
+def many(count: int) -> list[uuid.UUID]:
+    """Operations that call outside, each for another user, all of them published."""
+    model = get_user_model()
+    users = model.objects.bulk_create(model(username=f"user-{n}") for n in range(count))
+    ids = [accept(KIND, publish=False, user=user.pk) for user in users]
+    get_broker().publish([Envelope(id, KIND) for id in ids])
+    return ids
+
+
+def done(ids: list[uuid.UUID]) -> int:
+    return Operation.objects.filter(id__in=ids, state="done").count()
+
+
+@pytest.mark.parametrize("waiting", [150, pytest.param(2000, marks=pytest.mark.full)])
+def test_while_a_dependency_is_down_it_is_left_in_peace_and_recovers_slowly(
+    stack: Stack, outside: Outside, waiting: int
+) -> None:
+    """B6 B7 I1: few calls while down, whoever waits; a ramp at recovery; nothing is lost and
+    next to nothing counted as an attempt; work of other kinds passes."""
+    outside.mode = "fail"
+    stack.env["SEKALI_BREAKER_COOLDOWN"] = "1"
+    stack.start(apis=0, workers=1, sandbox=False)
+    ids = many(waiting)
+    others = [accept(label="x") for _ in range(20)]
+    wait_until(lambda: Effect.objects.filter(operation_id__in=others).count() == 20, timeout=20)
+    put_off = Operation.objects.filter(kind=KIND, deferrals__gt=0)
+    wait_until(lambda: put_off.count() > 0.8 * waiting, timeout=10 + waiting / 15)
+    since = time.monotonic()
+    time.sleep(3)
+    # Those that opened it (ten, and one in each child); then probes, ever more seldom.
+    assert 10 <= len(outside.calls) <= 25
+    assert sum(outside.per_second(since)) <= 3
+    assert Attempt.objects.filter(kind=KIND).count() <= len(outside.calls)
+    assert not Operation.objects.filter(state="dead").exists()
+    outside.mode = "ok"
+    recovery = time.monotonic()
+    wait_until(lambda: done(ids) == len(ids), timeout=60 + waiting / 15)
+    per_second = outside.per_second(recovery)
+    first = next(n for n, count in enumerate(per_second) if count)
+    assert sum(per_second[first : first + 3]) <= 12, per_second
+    assert max(per_second) > 10, per_second
+
+
+def test_a_dependency_that_hangs_does_not_hold_the_whole_pool(
+    stack: Stack, outside: Outside
+) -> None:
+    """B7 I1: the bulkhead leaves a process for others, long before any time-out."""
+    outside.mode = "hang"
+    stack.env["SUPPLIER_TIMEOUT"] = "6"
+    stack.start(apis=0, workers=1, sandbox=False)
+    many(20)
+    wait_until(lambda: len(outside.calls) >= 1)
+    time.sleep(0.5)
+    started = time.monotonic()
+    others = [accept(label="x") for _ in range(20)]
+    wait_until(lambda: Effect.objects.filter(operation_id__in=others).count() == 20, timeout=5)
+    assert time.monotonic() - started < 4
+    assert len(outside.calls) == 1
