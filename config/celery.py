@@ -19,5 +19,9 @@ app.autodiscover_tasks()
 
 # By name: it is imported when a worker starts, once the models are there.
 app.steps["worker"].update(
-    ("operations.worker.children:ChildWatch", "operations.worker.share:PoolShare")
+    (
+        "operations.worker.children:ChildWatch",
+        "operations.worker.fork:ForkGuard",
+        "operations.worker.share:PoolShare",
+    )
 )

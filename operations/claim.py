@@ -1,5 +1,6 @@
 """A claim: the right to work on one operation, for as long as nobody else has it."""
 
+import os
 import threading
 import uuid
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from operations.claimed_row import ClaimedRow
 from operations.crashpoints import reach
 from operations.endings import Done, Refusal
 from operations.errors import ClaimLost, Refused
+from operations.redaction import redact
 from operations.registry import Kind
 from operations.verbs import Envelope
 
@@ -37,6 +39,8 @@ class Claim:
 
     def __init__(self, row: ClaimedRow, kind: Kind) -> None:
         self._row = row
+        #: A copy made by ``fork`` does not hold the claim.
+        self.pid = os.getpid()
         self.kind = kind
         self.id: uuid.UUID = row.id
         self.owner_id: int | None = row.owner_id
@@ -79,7 +83,7 @@ class Claim:
             raise RuntimeError("A fenced transaction cannot be opened inside a transaction.")
         if self.ended is not None:
             raise RuntimeError("The operation has ended; nothing can follow.")
-        if self.lost.is_set():
+        if self.lost.is_set() or os.getpid() != self.pid:
             raise ClaimLost(self.id)
         self._asked = None
         with collecting() as collected:
@@ -104,7 +108,7 @@ class Claim:
 
         For a refusal after effects began: the same transaction must undo them all.
         """
-        self._end(Refusal(code, detail or code))
+        self._end(Refusal(code, redact(detail or code)))
 
     def check_precondition(self) -> None:
         """Before the first effect: is what the client promised still true?"""

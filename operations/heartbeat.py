@@ -42,9 +42,9 @@ class Heartbeat:
         """Keep this claim and its lease until :meth:`forget`."""
         now = time.monotonic()
         with self._changed:
-            self._watches[claim.epoch] = _Watch(
-                claim, lease, now + _interval(), now + claim.kind.time_limit
-            )
+            # A little longer than the limit: the worker's main process is to end it, and say why.
+            until = now + claim.kind.time_limit + settings.SEKALI_CLAIM_TTL
+            self._watches[claim.epoch] = _Watch(claim, lease, now + _interval(), until)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
                 self._thread.start()

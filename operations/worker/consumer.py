@@ -63,7 +63,11 @@ class Consumer(stock.Consumer):  # type: ignore[misc]
             log.error("No connection to %s: %s. Again in %g s.", conn.as_uri(), error, interval)
 
         connected = conn.ensure_connection(
-            on_error, None, interval_start=0.5, interval_step=0.5, interval_max=5,
+            on_error,
+            None,
+            interval_start=0.5,
+            interval_step=0.5,
+            interval_max=5,
             callback=maybe_shutdown,
         )
         self.first_connection_attempt = False

@@ -16,9 +16,15 @@
 ``exit``           ``os._exit(3)``
 ``system-exit``    ``sys.exit(3)``
 ``close``          close the database connection, then go on as ``ok``
+``segfault``       read from address 0
+``eat:MEGABYTES``  use that much memory, give it back, then as ``ok``
+``swallow:SECS``   sleep, and ignore whatever interrupts it, then as ``ok``
+``query:SECONDS``  sleep in the database, then as ``ok``
+``fork``           fork; both go on as ``ok``
 =================  ==================================================================
 """
 
+import ctypes
 import os
 import signal
 import sys
@@ -87,6 +93,17 @@ def _play(claim: Claim, payload: Payload) -> None:  # noqa: C901, PLR0912  (one 
             sys.exit(3)
         case "close":
             connection.close()
+        case "segfault":
+            ctypes.string_at(0)
+        case "eat":
+            bytearray(int(argument) * 1024 * 1024)
+        case "swallow":
+            _sleep_through(float(argument))
+        case "query":
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT pg_sleep(%s)", [float(argument)])
+        case "fork":
+            os.fork()
         case _:
             raise BadPayload(f"unknown step {name}")
 
@@ -103,6 +120,15 @@ def local(claim: Claim, payload: Payload) -> Payload:
     _play(claim, payload)
     _make_effect(claim, payload)
     return {"label": payload["label"]}
+
+
+def _sleep_through(seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        try:
+            time.sleep(0.1)
+        except BaseException:  # noqa: BLE001, PERF203, S112  (as badly written handlers do)
+            continue
 
 
 def _undo(claim: Claim, payload: Payload) -> None:
@@ -134,6 +160,16 @@ def split(claim: Claim, payload: Payload) -> None:
 @operation("scripted.fifo", serializer=Script, resource="{on}", order="fifo")
 def fifo(claim: Claim, payload: Payload) -> Payload:
     """In the order of acceptance on one resource."""
+    _play(claim, payload)
+    _make_effect(claim, payload)
+    return {"label": payload["label"]}
+
+
+@operation(
+    "scripted.hasty", serializer=Script, resource="{on}", soft_time_limit=1, time_limit=2
+)
+def hasty(claim: Claim, payload: Payload) -> Payload:
+    """With narrow time limits."""
     _play(claim, payload)
     _make_effect(claim, payload)
     return {"label": payload["label"]}
