@@ -11,6 +11,7 @@ from operations.claim import Claim
 from operations.endings import Dead, Defer, Ending, Failure, Refusal, Retry
 from operations.errors import BadPayload, DependencyError, NotReady, Refused
 from operations.outcomes import Category
+from operations.redaction import redact
 from operations.signature import innermost_own_frame, signature
 
 #: What is kept of a message and of a traceback, in characters.
@@ -23,7 +24,7 @@ def ending_of(error: BaseException, claim: Claim) -> Ending:
     kind = claim.kind
     match error:
         case Refused() if not claim.effects_began:
-            return Refusal(error.code, error.detail)
+            return Refusal(error.code, redact(error.detail))
         case NotReady():
             return defer_or_give_up(
                 claim, error.delay, error.why, began=True, dependency=error.dependency
@@ -53,13 +54,13 @@ def ending_of(error: BaseException, claim: Claim) -> Ending:
 def failure(error: BaseException, category: Category, dependency: str = "") -> Failure:
     """The error in the form in which it is stored."""
     error_type = type(error).__qualname__
-    message = storable(str(error))[:MESSAGE_LIMIT]
+    message = storable(redact(str(error)))[:MESSAGE_LIMIT]
     frame = innermost_own_frame(error.__traceback__)
     return Failure(
         category=category,
         error_type=error_type[:200],
         message=message,
-        traceback=storable("".join(traceback.format_exception(error)))[-TRACEBACK_LIMIT:],
+        traceback=storable(redact("".join(traceback.format_exception(error))))[-TRACEBACK_LIMIT:],
         dependency=dependency[:100],
         signature=signature(category, error_type, message, frame),
     )

@@ -15,7 +15,7 @@ from django.db import IntegrityError, InterfaceError, OperationalError, connecti
 from psycopg import errors as pg
 
 from locks import Lease, LeaseUnavailable
-from operations import dependencies, logs, registry, verbs
+from operations import dependencies, logs, redaction, registry, verbs
 from operations.broker import get_broker
 from operations.claim import Claim
 from operations.claimed_row import ClaimedRow
@@ -80,12 +80,16 @@ def execute(operation_id: uuid.UUID, kind_name: str, *, process: str) -> Outcome
             return _park(operation_id, kind)
         reach("claim.made")
         claim = Claim(row, kind)
-        with logs.context(
-            request_id=row.request_id,
-            idempotency_key=row.idempotency_key or "",
-            job_id=str(operation_id),
-            resource=row.resource,
-            attempt=row.attempts,
+        personal = (row.payload.get(name) for name in kind.personal)
+        with (
+            redaction.hiding(personal),
+            logs.context(
+                request_id=row.request_id,
+                idempotency_key=row.idempotency_key or "",
+                job_id=str(operation_id),
+                resource=row.resource,
+                attempt=row.attempts,
+            ),
         ):
             return _attempt(claim)
 

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+from operations.redaction import redact
+
 _context: ContextVar[dict[str, object]] = ContextVar("sekali_log_context", default={})  # noqa: B039
 
 
@@ -37,9 +39,9 @@ class JSONFormatter(logging.Formatter):
             "time": f"{self.formatTime(record, '%Y-%m-%dT%H:%M:%S')}.{int(record.msecs):03d}Z",
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": redact(record.getMessage()),
             **_context.get(),
         }
         if record.exc_info:
-            line["traceback"] = self.formatException(record.exc_info)
+            line["traceback"] = redact(self.formatException(record.exc_info))
         return json.dumps(line, default=str)

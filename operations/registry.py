@@ -52,6 +52,8 @@ class Kind:
     key_retention: timedelta
     payload_revision: int = 1
     incidental: frozenset[str] = field(default_factory=frozenset)
+    personal: frozenset[str] = field(default_factory=frozenset)
+    critical: bool = False
     precondition: Callable[[Claim], bool] | None = None
     invalidates: tuple[Target, ...] = ()
     compensate: Handler | None = None
@@ -92,6 +94,8 @@ def operation(
     key_retention: timedelta | None = None,
     payload_revision: int = 1,
     incidental: Sequence[str] = (),
+    personal: Sequence[str] = (),
+    critical: bool = False,
     precondition: Callable[[Claim], bool] | None = None,
     invalidates: Sequence[Target] = (),
     compensate: Handler | None = None,
@@ -119,6 +123,8 @@ def operation(
     :param key_retention: how long a key is remembered after the end
     :param payload_revision: raise it when the serializer changes incompatibly
     :param incidental: fields that do not make a request another request
+    :param personal: fields whose values are hidden in logs, attempts and dead letters
+    :param critical: accepted however much is waiting
     :param precondition: is what the client promised (``claim.precondition``) still true?
         Asked in the fenced transaction that makes the first effect
     :param invalidates: what its effects change in the cache, as ``ENTRY.on(owner="{owner}")``
@@ -149,6 +155,8 @@ def operation(
             key_retention=key_retention or timedelta(seconds=settings.SEKALI_KEY_RETENTION),
             payload_revision=payload_revision,
             incidental=frozenset(incidental),
+            personal=frozenset(personal),
+            critical=critical,
             precondition=precondition,
             invalidates=tuple(invalidates),
             compensate=compensate,
@@ -215,7 +223,7 @@ def _add(kind: Kind) -> None:
         target.declared_by(kind.name)
 
 
-def _problem_with(kind: Kind) -> str | None:  # noqa: C901  (a list of cases)
+def _problem_with(kind: Kind) -> str | None:  # noqa: C901, PLR0912  (a list of cases)
     if kind.name in _kinds:
         return "is declared twice."
     if not kind.name or len(kind.name) > 100 or not kind.name.isascii() or " " in kind.name:
@@ -248,7 +256,8 @@ def _problem_with(kind: Kind) -> str | None:  # noqa: C901  (a list of cases)
     unknown = sorted(holes - _RESOURCE_FIELDS - set(fields))
     if unknown:
         return f"invalidates names {unknown[0]!r}, which is neither owner, id nor a payload field."
-    missing = sorted(kind.incidental - set(fields))
-    if missing:
-        return f"incidental names {missing[0]!r}, which the serializer does not have."
+    for option, names in (("incidental", kind.incidental), ("personal", kind.personal)):
+        missing = sorted(names - set(fields))
+        if missing:
+            return f"{option} names {missing[0]!r}, which the serializer does not have."
     return None

@@ -7,21 +7,45 @@ from types import TracebackType
 
 from django.conf import settings
 
-# Most specific first: a UUID is also hexadecimal, a date is also numbers.
-_NOISE = (
-    (re.compile(r"\b[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b", re.IGNORECASE), "<uuid>"),
-    (re.compile(r"\b0x[0-9a-f]+\b", re.IGNORECASE), "<address>"),
-    (re.compile(r"\b[0-9a-f]{16,}\b", re.IGNORECASE), "<hex>"),
-    (re.compile(r"\b\d+(?:[.:,]\d+)*\b"), "<n>"),
-    (re.compile(r"\s+"), " "),
+# One pass, the first alternative that fits wins. What follows ``keep`` tells faults apart,
+# although it is a number; the rest differs from case to case.
+_CHANGING = re.compile(
+    r"""
+      (?P<keep> \b(?:status|http(?:/\d(?:\.\d)?)?|errno|sqlstate|code|error)\b
+          [\s:=#(\[]{0,3} \d\w{1,4}\b
+        | (?:(?<=:\s)|^) [1-5]\d\d (?=:\s)
+        | \bHTTP/\d(?:\.\d)?\b )
+    | (?P<uuid> \b[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}\b )
+    | (?P<address> \b0x[0-9a-f]+\b )
+    | (?P<time> \b\d{4}-\d\d-\d\d(?:[T\s]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)? )
+    | (?P<email> [\w.+-]+@[\w-]+(?:\.[\w-]+)+ )
+    | (?P<ip> \b(?:\d{1,3}\.){3}\d{1,3}\b | \[?(?:[0-9a-f]{0,4}:){2,7}[0-9a-f]{1,4}\]? (?![\w.]) )
+    | (?P<named> \b[a-z]{2,8}_(?=[a-z]*\d|\d*[a-z]*[A-Z])[0-9A-Za-z]{6,}\b )
+    | (?P<id> \b(?=[a-z]*\d)(?=\d*[a-z])[0-9a-z]{8,}\b )
+    | (?P<hex> \b[0-9a-f]{16,}\b )
+    | (?P<n> \d+(?:[.:,]\d+)* )
+    """,
+    re.IGNORECASE | re.VERBOSE,
 )
+_BLANK = re.compile(r"(?:\\r|\\n|\s)+")
 
 
 def normalised(message: str) -> str:
-    """The message without what differs from case to case: ids, numbers, addresses."""
-    for pattern, placeholder in _NOISE:
-        message = pattern.sub(placeholder, message)
-    return message.strip()[:500]
+    """The message without what differs from case to case: ids, numbers, addresses, line ends.
+
+    Numbers that tell one fault from another stay: statuses, error codes.
+    """
+    return _CHANGING.sub(_placeholder, _BLANK.sub(" ", message)).strip()[:500]
+
+
+def _placeholder(match: re.Match[str]) -> str:
+    match match.lastgroup:
+        case "keep":
+            return match[0]
+        case "named":
+            return match[0].partition("_")[0] + "_<id>"
+        case name:
+            return f"<{name}>"
 
 
 def signature(category: str, error_type: str, message: str, frame: str) -> str:

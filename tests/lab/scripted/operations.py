@@ -173,3 +173,9 @@ def hasty(claim: Claim, payload: Payload) -> Payload:
     _play(claim, payload)
     _make_effect(claim, payload)
     return {"label": payload["label"]}
+
+
+@operation("scripted.personal", serializer=Script, personal=("label",), max_retries=0)
+def personal(_claim: Claim, payload: Payload) -> Payload:
+    """Fails, and says what nobody should read."""
+    raise DependencyError("sandbox", f"{payload['label']} cannot be paid with sk_live_1234567890")

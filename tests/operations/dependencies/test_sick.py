@@ -47,7 +47,7 @@ def test_while_a_dependency_is_down_it_is_left_in_peace_and_recovers_slowly(
     """B6 B7 I1: few calls while down, whoever waits; a ramp at recovery; nothing is lost and
     next to nothing counted as an attempt; work of other kinds passes."""
     outside.mode = "fail"
-    stack.env["SEKALI_BREAKER_COOLDOWN"] = "1"
+    stack.env |= {"SEKALI_BREAKER_COOLDOWN": "1", "SEKALI_BREAKER_MINIMUM": "10"}
     stack.start(apis=0, workers=1, sandbox=False)
     ids = many(waiting)
     others = [accept(label="x") for _ in range(20)]
