@@ -5,6 +5,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/installed
+INSTALLED_DEV := .venv/installed-dev
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes
 PIP_COMPILE := .local/lock/bin/pip-compile --quiet --allow-unsafe --strip-extras \
 	--generate-hashes --no-emit-index-url --no-emit-find-links --no-emit-trusted-host
 
@@ -18,13 +20,13 @@ up: $(INSTALLED)
 down: $(INSTALLED)
 	@$(BIN)/python -m deploy.local.up --down
 
-test: $(INSTALLED)
+test: $(INSTALLED_DEV)
 	$(BIN)/python -m pytest -m "not full"
 
-test-full: $(INSTALLED)
+test-full: $(INSTALLED_DEV)
 	$(BIN)/python -m pytest
 
-lint: $(INSTALLED)
+lint: $(INSTALLED_DEV)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	EXTRA_APPS=tests.lab.scripted $(BIN)/mypy
@@ -39,8 +41,9 @@ system-tools:
 lock:
 	$(PYTHON) -m venv .local/lock
 	.local/lock/bin/python -m pip install --quiet --upgrade pip-tools
-	$(PIP_COMPILE) $(if $(UPGRADE),--upgrade) --output-file=requirements.txt requirements.in
-	$(PIP_COMPILE) $(if $(UPGRADE),--upgrade) --output-file=requirements-dev.txt requirements-dev.in
+	for name in requirements requirements-local requirements-dev; do \
+		$(PIP_COMPILE) $(if $(UPGRADE),--upgrade) --output-file=$$name.txt $$name.in || exit 1; \
+	done
 
 # Back to a fresh clone: the environment, all local data, the caches.
 clean:
@@ -48,10 +51,13 @@ clean:
 	rm -rf .venv .local .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(INSTALLED): requirements.txt requirements-dev.txt
+$(INSTALLED): requirements.txt requirements-local.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "Python 3.11 or later is needed: make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes \
-		-r requirements.txt -r requirements-dev.txt
+	$(PIP_INSTALL) -r requirements.txt -r requirements-local.txt
+	@touch $@
+
+$(INSTALLED_DEV): $(INSTALLED) requirements-dev.txt
+	$(PIP_INSTALL) -r requirements.txt -r requirements-local.txt -r requirements-dev.txt
 	@touch $@
