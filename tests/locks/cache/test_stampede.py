@@ -1,0 +1,99 @@
+"""Two hundred readers in four processes meet one key."""
+
+from collections.abc import Iterator
+
+import pytest
+from pytest_django import DjangoDbBlocker
+
+from tests.lab.fixtures import use_database
+from tests.lab.scripted.models import Counter
+from tests.lab.services import DATABASE, Lab
+from tests.lab.waiting import wait_until
+from tests.locks.cache.crowd import Crowd, at_once
+
+READERS = 200
+#: Seconds. Long beside what starting two hundred threads takes.
+LOAD = 0.5
+
+
+@pytest.fixture(scope="module")
+def crowd(lab: Lab, django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[Crowd]:
+    lab.cache.start()
+    with Crowd(4, {"DATABASE_URL": lab.postgres.url_of(DATABASE)}) as crowd:
+        yield crowd
+
+
+@pytest.fixture(autouse=True)
+def counters(source: None, lab: Lab) -> None:
+    use_database(DATABASE)
+    lab.cache.flush()
+    Counter.objects.create(name="hot", value=1)
+
+
+def test_a_missing_hot_key_is_loaded_once(crowd: Crowd) -> None:
+    """E5: the others wait for it."""
+    readings, loads = crowd.read("patient", "hot", READERS, LOAD)
+    assert len(loads) == 1
+    assert [reading.value for reading in readings] == [1] * READERS
+
+
+def test_an_expired_hot_key_is_loaded_once_and_the_others_are_told_the_old_value(
+    crowd: Crowd,
+) -> None:
+    """E5: at once."""
+    crowd.read("lenient", "hot", 1)
+    Counter.objects.update(value=2)
+    wait_until(lambda: _is_past_its_ttl(crowd), timeout=5)
+    readings, loads = crowd.read("lenient", "hot", READERS, LOAD)
+    assert len(loads) == 1
+    values = [reading.value for reading in readings]
+    assert values.count(1) == READERS - 1
+    assert values.count(2) == 1
+    old = sorted(reading.took for reading in readings if reading.value == 1)
+    assert old[len(old) // 2] < LOAD
+
+
+def _is_past_its_ttl(crowd: Crowd) -> bool:
+    # A load that fails tells, without making it fresh.
+    _, loads = crowd.read("lenient", "hot", 1, -0.001)
+    return bool(loads)
+
+
+def test_after_a_load_that_fails_another_reader_loads(crowd: Crowd) -> None:
+    """E5: only the one whose load it was is told."""
+    readings, loads = crowd.read("patient", "hot", READERS, [-LOAD, 0.1])
+    errors = [reading.error for reading in readings if reading.error]
+    # Each process fails its first load, if it comes to one.
+    assert set(errors) == {"ZeroDivisionError"}
+    assert len(errors) == len(loads) - 1 <= 4
+    assert {reading.value for reading in readings if not reading.error} == {1}
+    assert at_once(loads) == 1
+
+
+@pytest.mark.timeout(60)
+def test_when_the_one_that_loads_dies_the_others_load_under_a_global_limit(
+    lab: Lab, crowd: Crowd
+) -> None:
+    """E5: after a bounded wait; and once the lease is over the value is cached again."""
+    with Crowd(1, {"DATABASE_URL": lab.postgres.url_of(DATABASE)}) as victim:
+        victim.begin("strict", "hot", 1, 30)
+        with lab.cache.client() as client:
+            wait_until(lambda: client.keys("*hot!fill"), message="nobody loads")
+        victim.processes[0].kill()
+        victim.processes[0].wait()
+        readings, loads = crowd.read("strict", "hot", READERS, 0.02)
+    assert [reading.value for reading in readings] == [1] * READERS
+    assert len(loads) > 1
+    assert at_once(loads) <= 16
+    # It waited its second, not the lease of two, and then stood in line for a place.
+    assert min(reading.took for reading in readings) >= 0.9
+    wait_until(lambda: not crowd.read("strict", "hot", 4)[1], timeout=10)
+
+
+def test_a_load_slower_than_the_wait_is_not_waited_for(crowd: Crowd) -> None:
+    """E5: nobody waits for ever; at most sixteen load besides."""
+    readings, loads = crowd.read("strict", "hot", 40, [1.8, 0.05])
+    assert [reading.value for reading in readings] == [1] * 40
+    assert len(loads) > 4
+    assert at_once(loads) <= 16 + 1
+    assert sorted(reading.took for reading in readings)[20] < 1.7
