@@ -68,7 +68,7 @@ def valkey(embedded: Embedded) -> Valkey:
 
 
 def test_a_taken_port_is_stepped_over() -> None:
-    """Issue 2: ports that are taken are stepped over."""
+    """Set-up: ports that are taken are stepped over."""
     ports = Ports()
     first = ports.take(FIRST_PORT + 200)
     with socket.socket() as other:
@@ -196,7 +196,7 @@ def test_a_passing_valkey_makes_room_instead_of_refusing(
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root runs servers as another user")
 def test_servers_live_elsewhere_when_their_user_cannot_enter_the_tree(directory: Path) -> None:
-    """Issue 2: works as root, also from a clone under /root."""
+    """Set-up: works as root, also from a clone under /root."""
     closed = directory / "closed"
     closed.mkdir(mode=0o700)
     embedded = Embedded(Home(closed / ".local"))

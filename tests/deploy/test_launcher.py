@@ -37,7 +37,7 @@ def starter(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
 def test_children_end_in_order_when_their_starter_is_killed(
     starter: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:
-    """Issue 2: `kill -9` of the supervisor leaves nothing running."""
+    """Set-up: `kill -9` of the supervisor leaves nothing running."""
     starter.kill()
 
     wait_until(lambda: len(lines(tmp_path / "journal")) == 4)
@@ -48,7 +48,7 @@ def test_children_end_in_order_when_their_starter_is_killed(
 def test_children_are_ended_from_the_register_when_the_watcher_was_killed_too(
     starter: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:
-    """Issue 2: the next start recovers after everything around the children was killed."""
+    """Set-up: the next start recovers after everything around the children was killed."""
     (watcher,) = [
         child
         for child in psutil.Process(starter.pid).children()

@@ -145,7 +145,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tree]:
 
 
 def test_from_nothing_to_the_first_purchase_in_two_minutes(tree: Tree) -> None:
-    """Issue 2: `make up` on a fresh clone, then ten times the same purchase, then one effect."""
+    """Set-up: `make up` on a fresh clone, then ten times the same purchase, then one effect."""
     began = time.monotonic()
     tree.up(within_s=300)
     key = str(uuid.uuid4())
@@ -174,7 +174,7 @@ def test_run_env_is_private_and_complete(tree: Tree) -> None:
 
 
 def test_a_second_up_tells_where_the_first_is(tree: Tree) -> None:
-    """Issue 2: a second `make up` in the same tree says so and does no harm."""
+    """Set-up: a second `make up` in the same tree says so and does no harm."""
     tree.ensure_up()
     before = tree.processes
 
@@ -188,7 +188,7 @@ def test_a_second_up_tells_where_the_first_is(tree: Tree) -> None:
 
 
 def test_it_recovers_after_its_supervisor_was_killed(tree: Tree) -> None:
-    """Issue 2: one after a `kill -9` of the first recovers, and nothing that was accepted is
+    """Set-up: one after a `kill -9` of the first recovers, and nothing that was accepted is
     lost."""
     tree.ensure_up()
     operation = tree.buy(str(uuid.uuid4())).json()["id"]
@@ -204,7 +204,7 @@ def test_it_recovers_after_its_supervisor_was_killed(tree: Tree) -> None:
 
 
 def test_ctrl_c_ends_everything_and_the_next_start_is_quick(tree: Tree) -> None:
-    """Issue 2: ends cleanly on Ctrl-C; later starts in under 15 s."""
+    """Set-up: ends cleanly on Ctrl-C; later starts in under 15 s."""
     tree.ensure_up()
     processes = tree.processes
 

@@ -52,7 +52,7 @@ def running(home: Home) -> Iterator[Holder]:
 
 
 def test_a_second_run_is_told_where_the_first_is(home: Home, running: Holder) -> None:
-    """Issue 2: a second `make up` says so and does no harm."""
+    """Set-up: a second `make up` says so and does no harm."""
     with pytest.raises(AlreadyRunning) as told:
         Occupancy(home).take()
 
@@ -62,7 +62,7 @@ def test_a_second_run_is_told_where_the_first_is(home: Home, running: Holder) ->
 
 
 def test_the_tree_is_free_again_after_a_kill(home: Home, running: Holder) -> None:
-    """Issue 2: one after a `kill -9` of the first recovers."""
+    """Set-up: one after a `kill -9` of the first recovers."""
     running.kill()
 
     occupancy = Occupancy(home)

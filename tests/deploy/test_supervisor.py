@@ -41,7 +41,7 @@ def supervised(scenario: Scenario, directory: Path) -> str:
 
 
 def test_it_starts_again_what_was_killed(journal: Path, tmp_path: Path) -> None:
-    """Issue 2: one supervisor that restarts what dies."""
+    """Set-up: one supervisor that restarts what dies."""
 
     async def scenario(supervisor: Supervisor) -> None:
         await supervisor.start([Program(sleeper("worker", journal))])
@@ -58,7 +58,7 @@ def test_it_starts_again_what_was_killed(journal: Path, tmp_path: Path) -> None:
 
 
 def test_it_ends_programs_after_those_that_need_them(journal: Path, tmp_path: Path) -> None:
-    """Issue 2: ends cleanly, in reverse order."""
+    """Set-up: ends cleanly, in reverse order."""
 
     async def scenario(supervisor: Supervisor) -> None:
         await supervisor.start(
@@ -161,7 +161,7 @@ def test_children_of_a_killed_program_are_gone_before_it_starts_again(
 
 
 def test_output_of_any_form_becomes_prefixed_lines(tmp_path: Path) -> None:
-    """Issue 2: readable, prefixed output."""
+    """Set-up: readable, prefixed output."""
     odd = python(
         "odd",
         r"""
