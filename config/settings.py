@@ -208,6 +208,11 @@ SEKALI_EVIDENCE_AGE = env.seconds("SEKALI_EVIDENCE_AGE", 10)
 #: The same operation is sent again on evidence at most this often.
 SEKALI_RESEND_INTERVAL = env.seconds("SEKALI_RESEND_INTERVAL", 60)
 
+#: A kind that is not critical is refused while more of it waits than this, or one of it has
+#: waited to be begun for longer than this (seconds).
+SEKALI_SHED_DEPTH = env.whole("SEKALI_SHED_DEPTH", 100_000, least=1)
+SEKALI_SHED_AGE = env.seconds("SEKALI_SHED_AGE", 3600)
+
 # --- What is called outside ----------------------------------------------------------
 
 #: A breaker opens when, of this many calls or more in a window (seconds), half failed.

@@ -14,7 +14,8 @@ from django.db import DatabaseError, connection
 from locks import LeaseUnavailable
 from locks import release as release_lease
 from locks.cache import records
-from operations import registry, verbs
+from operations import controls, registry, throttle, verbs
+from operations.admission import Admission
 from operations.broker import Broker, BrokerUnavailable
 from operations.broker_watch import BrokerWatch
 from operations.crashpoints import reach
@@ -36,6 +37,7 @@ class Dispatcher:
         self._evidence = Evidence(broker)
         self._recorder = Recorder(broker)
         self._outflow = Outflow()
+        self._admission = Admission()
 
     def run(self, stopping: Callable[[float], bool]) -> None:
         """Make rounds until ``stopping(seconds)``, which waits, answers True.
@@ -63,6 +65,7 @@ class Dispatcher:
         """
         records.apply_due()
         send_rescued(*verbs.rescue_expired(), self._publish)
+        self._admission.judge()
         self._watch.look()
         due = self._send_due()
         lost = 0
@@ -76,15 +79,25 @@ class Dispatcher:
 
     def _send_due(self) -> int:
         sent = 0
-        for kinds, most in self._outflow.grants(list(registry.kinds())):
+        held = controls.held()
+        running = [k for k in registry.kinds() if k.name not in held or not held[k.name].paused]
+        for kinds, most in self._outflow.grants(running):
             limit = settings.SEKALI_DISPATCH_BATCH
             if most is not None:
                 limit = min(most, limit)
-            due = verbs.take_due(kinds, limit) if limit else []
-            self._outflow.sent(due)
-            self._send(due)
-            sent += len(due)
+            if not limit:
+                continue
+            free = [kind for kind in kinds if kind not in held]
+            if free:
+                sent += self._send_taken(verbs.take_due(free, limit))
+            for kind in set(kinds) & held.keys():
+                sent += self._send_taken(throttle.take_due(kind, limit))
         return sent
+
+    def _send_taken(self, due: list[Envelope]) -> int:
+        self._outflow.sent(due)
+        self._send(due)
+        return len(due)
 
     def _send(self, envelopes: list[Envelope]) -> None:
         if envelopes:

@@ -5,6 +5,7 @@ management command.
 """
 
 import logging
+import time
 import uuid
 from typing import Any
 
@@ -12,7 +13,7 @@ from django.db import transaction
 from rest_framework import serializers
 from uuid_utils.compat import uuid7
 
-from operations import logs, registry, verbs
+from operations import admission, logs, registry, verbs
 from operations.broker import get_broker
 from operations.crashpoints import reach
 from operations.database import DatabaseUnavailable, persistently
@@ -23,6 +24,8 @@ log = logging.getLogger(__name__)
 
 #: A record may be pruned between two statements; then everything starts again.
 TRIES = 5
+#: A refusal costs three statements; for this long (seconds) the next ones cost two.
+REFUSAL_TTL = 1.0
 
 
 class KeyReused(Exception):
@@ -34,6 +37,27 @@ class KeyReused(Exception):
     def __init__(self, operation: dict[str, Any]) -> None:
         super().__init__(operation["id"])
         self.operation = operation
+
+
+class NotAccepting(Exception):
+    """Nothing new of a kind is taken in: switched off, or too much is waiting.
+
+    :param wait: seconds after which to ask again
+    """
+
+    def __init__(self, kind: str, overloaded: bool, wait: int) -> None:
+        super().__init__(kind, overloaded, wait)
+        self.kind = kind
+        self.overloaded = overloaded
+        self.wait = wait
+
+
+#: Kinds that were refused, and until when (monotonic) nobody here tries to store one.
+_refused: dict[str, float] = {}
+
+
+def _lately_refused(kind: str) -> bool:
+    return time.monotonic() < _refused.get(kind, 0)
 
 
 class Submission:
@@ -91,20 +115,37 @@ class Submission:
         COMMITTED: a stricter transaction of the caller cannot see who was faster.
 
         :raises KeyReused: the key stands for another request
+        :raises NotAccepting: nothing new of this kind is taken in now
         :raises DatabaseUnavailable: try again later; nothing is half stored
         """
         for _ in range(TRIES):
             send = not get_broker().paused
-            row = persistently(lambda send=send: self._insert(send))  # type: ignore[misc]
+            row = None
+            if not _lately_refused(self._kind.name):
+                row = persistently(lambda send=send: self._insert(send))  # type: ignore[misc]
             if row is not None:
-                return self._accepted(row, send)
+                return self._accepted(row, row.pop("sent"))
             found = self.earlier()
             if found is not None:
                 if found.operation["id"] != self._id:
                     return found
                 # Ours: the first answer was lost together with the connection.
                 return self._accepted(found.operation, send)
+            self._see_whether_refused()
         raise DatabaseUnavailable("The record of the key comes and goes.")
+
+    def _see_whether_refused(self) -> None:
+        """
+        :raises NotAccepting: that is why the operation was not stored
+        """
+        found = persistently(lambda: verbs.refused(self._kind.name))
+        if found is None:
+            _refused.pop(self._kind.name, None)
+            return
+        overloaded, wait = found
+        refusal = NotAccepting(self._kind.name, overloaded, max(wait, admission.SHORTEST_WAIT))
+        _refused[self._kind.name] = time.monotonic() + REFUSAL_TTL
+        raise refusal
 
     def _insert(self, send: bool) -> dict[str, Any] | None:
         return verbs.accept(
@@ -168,6 +209,7 @@ def submit(
     :raises UnknownKind: the kind is not registered here
     :raises rest_framework.exceptions.ValidationError: the input is not valid
     :raises KeyReused: the key stands for another request
+    :raises NotAccepting: nothing new of this kind is taken in now
     :raises DatabaseUnavailable: try again later; nothing is half stored
     """
     serializer = registry.get(kind_name).serializer(data=data)

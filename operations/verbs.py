@@ -24,6 +24,7 @@ the claim it holds. No row changed means that the race is lost, and the caller s
 :func:`take_due`          pending → pending, marked as sent
 :func:`take_lost`         pending → pending, marked as sent again
 :func:`forget_sent`       pending → pending, owed to the broker again
+:func:`recall`            pending → pending, owed again under other controls
 ========================  ==========================================================
 
 Time is the database's: ``statement_timestamp()``, since the clocks of two hosts differ
@@ -78,11 +79,17 @@ class Rescued:
     state: State
 
 
+#: Kinds that are paused or limited; ``k`` is an operation's row or its kind.
+_HELD = """
+EXISTS (SELECT 1 FROM operations_kindcontrol AS control WHERE control.kind = {k}
+        AND (control.paused OR control.rate IS NOT NULL OR control.max_running IS NOT NULL))
+"""
+
 #: Wakes the next eligible row of every resource in ``freed``. SKIP LOCKED, because a
 #: claim holds its row while it waits for the unique index, and would deadlock with us.
 #: A head that is already sent needs no second message. (The heads are a CTE of their own:
 #: a subquery with LIMIT in FROM may run once for each row it is joined to.)
-_WAKE = """
+_WAKE = f"""
 heads AS MATERIALIZED (
     SELECT next.id FROM freed CROSS JOIN LATERAL (
         SELECT id FROM operations_operation
@@ -95,7 +102,7 @@ heads AS MATERIALIZED (
     UPDATE operations_operation AS o
     SET sent_at = statement_timestamp(),
         due_at = statement_timestamp() + %(evidence_age)s * interval '1 second'
-    FROM heads WHERE o.id = heads.id AND o.sent_at IS NULL
+    FROM heads WHERE o.id = heads.id AND o.sent_at IS NULL AND NOT {_HELD.format(k="o.kind")}
     RETURNING o.id, o.kind
 )
 """
@@ -115,10 +122,13 @@ WITH record AS (
     INSERT INTO operations_idempotencyrecord
         (owner_id, kind, key, fingerprint, fingerprint_version, operation_id, replays,
          created_at, expires_at)
-    VALUES (%(owner)s, %(kind)s, %(key)s, %(fingerprint)s, %(fingerprint_version)s, %(id)s, 0,
-            statement_timestamp(), statement_timestamp() + %(retention)s)
+    SELECT %(owner)s, %(kind)s, %(key)s, %(fingerprint)s, %(fingerprint_version)s, %(id)s, 0,
+            statement_timestamp(), statement_timestamp() + %(retention)s
+    WHERE NOT EXISTS (SELECT 1 FROM operations_kindcontrol AS control
+        WHERE control.kind = %(kind)s
+          AND (NOT control.accepting OR control.shed_until > statement_timestamp()))
     ON CONFLICT (owner_id, kind, key) DO NOTHING
-    RETURNING operation_id
+    RETURNING operation_id, %(send)s AND NOT {_HELD.format(k="%(kind)s")} AS send
 )
 INSERT INTO operations_operation
     (id, owner_id, kind, payload, payload_revision, resource, state, claimed_by, not_before,
@@ -126,12 +136,12 @@ INSERT INTO operations_operation
      request_id, traceparent, created_at, version)
 SELECT operation_id, %(owner)s, %(kind)s, %(payload)s::jsonb, %(payload_revision)s,
     %(resource)s, 'pending', '', statement_timestamp(),
-    statement_timestamp() + %(evidence_age)s * interval '1 second',
-    CASE WHEN %(send)s THEN statement_timestamp() END,
+    statement_timestamp() + CASE WHEN send THEN %(evidence_age)s ELSE 0 END * interval '1 second',
+    CASE WHEN send THEN statement_timestamp() END,
     false, 0, 0, 0, 0, %(precondition)s::jsonb, %(request_id)s, %(traceparent)s,
     statement_timestamp(), 1
 FROM record
-RETURNING {VISIBLE}
+RETURNING {VISIBLE}, sent_at IS NOT NULL AS sent
 """
 
 
@@ -154,8 +164,9 @@ def accept(
 ) -> dict[str, Any] | None:
     """Insert an operation and the record of its key, or neither. One statement.
 
-    :param send: the caller will publish at once; otherwise the dispatcher owes it
-    :returns: the operation, or None when the key is known already
+    :param send: the caller can publish at once; otherwise the dispatcher owes it
+    :returns: the operation, with ``sent`` when the caller is to publish it, or None: the
+        key is known already, or nothing of the kind is taken in, see :func:`admission`
     """
     return _one(
         _ACCEPT,
@@ -172,12 +183,27 @@ def accept(
             "precondition": None if precondition is None else json.dumps(precondition),
             "retention": retention,
             # An unsent row is the dispatcher's at once.
-            "evidence_age": settings.SEKALI_EVIDENCE_AGE if send else 0,
+            "evidence_age": settings.SEKALI_EVIDENCE_AGE,
             "send": send,
             "request_id": request_id,
             "traceparent": traceparent,
         },
     )
+
+
+_ADMISSION = """
+SELECT accepting, wait FROM operations_kindcontrol
+WHERE kind = %(kind)s AND (NOT accepting OR shed_until > statement_timestamp())
+"""
+
+
+def refused(kind: str) -> tuple[bool, int] | None:
+    """Is nothing of this kind taken in? None: it is.
+
+    :returns: whether that is because too much is waiting, and the seconds to wait
+    """
+    row = _one(_ADMISSION, {"kind": kind})
+    return None if row is None else (bool(row["accepting"]), int(row["wait"]))
 
 
 _FIND = f"""
@@ -209,6 +235,13 @@ _CLAIM_RETURNS = """
     (SELECT key FROM operations_idempotencyrecord WHERE operation_id = o.id) AS idempotency_key
 """
 
+#: Paused, or limited and not sent by the dispatcher within the limits.
+_BLOCKED = """
+EXISTS (SELECT 1 FROM operations_kindcontrol AS control WHERE control.kind = o.kind
+        AND (control.paused OR (o.sent_at IS NULL
+             AND (control.rate IS NOT NULL OR control.max_running IS NOT NULL))))
+"""
+
 _CLAIM = f"""
 UPDATE operations_operation AS o
 SET state = 'running',
@@ -224,6 +257,7 @@ FROM (
 ) AS prior
 WHERE o.id = prior.id AND o.state = 'pending' AND o.kind = %(kind)s
   AND o.not_before <= statement_timestamp()
+  AND NOT {_BLOCKED}
   AND NOT EXISTS (
     SELECT 1 FROM operations_operation AS other
     WHERE other.resource = o.resource AND o.resource <> '' AND other.id <> o.id
@@ -265,14 +299,14 @@ def claim_made(id: uuid.UUID, *, claimed_by: str) -> ClaimedRow | None:
     return None if row is None else ClaimedRow(**row)
 
 
-_PARK = """
+_PARK = f"""
 UPDATE operations_operation AS o
 SET sent_at = NULL,
     due_at = statement_timestamp() + %(delay)s * interval '1 second',
     deferrals = deferrals + 1,
     deferred_since = COALESCE(deferred_since, statement_timestamp())
 WHERE id = %(id)s AND kind = %(kind)s AND state = 'pending'
-  AND not_before <= statement_timestamp()
+  AND not_before <= statement_timestamp() AND NOT {_BLOCKED}
 RETURNING deferred_since < statement_timestamp() - %(limit)s * interval '1 second' AS too_long
 """
 
@@ -280,8 +314,8 @@ RETURNING deferred_since < statement_timestamp() - %(limit)s * interval '1 secon
 def park(id: uuid.UUID, kind: str) -> bool | None:
     """Take an operation whose resource is busy off the queue for a few seconds, uncounted.
 
-    :returns: None when it was not waiting (a duplicate or early delivery), else whether
-        it has waited longer than its bound
+    :returns: None when it was not waiting (a duplicate or early delivery, or its kind is
+        paused or limited), else whether it has waited longer than its bound
     """
     row = _one(
         _PARK,
@@ -992,6 +1026,23 @@ def take_lost(kinds: Sequence[str], sent_before: datetime, limit: int) -> list[E
             "interval": settings.SEKALI_RESEND_INTERVAL,
         },
     )
+
+
+_RECALL = """
+WITH sent AS (
+    SELECT id FROM operations_operation
+    WHERE state = 'pending' AND kind = %(kind)s AND sent_at IS NOT NULL
+    LIMIT %(limit)s FOR UPDATE
+)
+UPDATE operations_operation AS o
+SET sent_at = NULL, due_at = GREATEST(o.not_before, statement_timestamp())
+FROM sent WHERE o.id = sent.id
+"""
+
+
+def recall(kind: str, limit: int) -> int:
+    """Owe a kind's waiting operations a publish again, since its controls have changed."""
+    return _changed(_RECALL, {"kind": kind, "limit": limit})
 
 
 _FORGET_SENT = """

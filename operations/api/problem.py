@@ -14,6 +14,7 @@ from django.views import defaults
 from rest_framework import exceptions
 from rest_framework.response import Response
 
+from locks.cache import Overloaded
 from operations import logs
 from operations.database import DatabaseUnavailable
 from operations.problems import Problem, type_of
@@ -23,6 +24,8 @@ log = logging.getLogger(__name__)
 MEDIA_TYPE = "application/problem+json"
 #: Seconds after which a client may ask again when the database was away.
 RETRY_AFTER_OUTAGE = 3
+#: And when too many were reading what is not in the cache.
+RETRY_AFTER_OVERLOAD = 1
 
 #: The types by which this API can answer, and their titles.
 TITLES = {
@@ -43,6 +46,7 @@ TITLES = {
     "unsupported_media_type": "The body must be JSON",
     "rate_limited": "Too many requests",
     "headers_too_large": "The headers are too large",
+    "not_accepting": "Nothing new is taken in",
     "internal_error": "Something went wrong here",
     "unavailable": "Not available right now",
 }
@@ -105,6 +109,9 @@ def _problem_of(error: Exception) -> tuple[Problem, dict[str, str]]:
             return describe(400, "malformed_request", "The request cannot be understood."), {}
         case OperationalError() | InterfaceError() | DatabaseUnavailable():
             return _of_outage(error)
+        case Overloaded():
+            problem = describe(503, "unavailable", "Too much is being loaded at this moment.")
+            return problem, {"Retry-After": str(RETRY_AFTER_OVERLOAD)}
         case _:
             # The client learns nothing but the request id, by which the log line is found.
             log.exception("A view failed: %s", type(error).__name__, exc_info=error)

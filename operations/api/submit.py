@@ -14,7 +14,7 @@ from operations.api.conditional import Expected, ExpectedVersion, etag, expectat
 from operations.api.problem import ApiProblem
 from operations.api.representation import location, represent, retry_after
 from operations.api.schema import SubmitSchema
-from operations.intake import KeyReused, Submission
+from operations.intake import KeyReused, NotAccepting, Submission
 from operations.models import OPEN
 from operations.verbs import Accepted
 
@@ -65,6 +65,8 @@ class SubmitView(APIView):
             accepted = self._accept(request, submission, data, expected, wait)
         except KeyReused as error:
             raise _reused(error) from error
+        except NotAccepting as error:
+            raise _not_accepting(error) from error
         return _answer(accepted)
 
     def _accept(
@@ -129,6 +131,16 @@ def _reused(error: KeyReused) -> ApiProblem:
         "The key was used for another request. Take a new key for a new request.",
         operation_id=str(error.operation["id"]),
         operation=location(error.operation),
+    )
+
+
+def _not_accepting(refusal: NotAccepting) -> ApiProblem:
+    why = "Too much of it is waiting." if refusal.overloaded else "It is switched off."
+    return ApiProblem(
+        503,
+        "not_accepting",
+        f"Nothing new of this kind is taken in. {why} Try again in {refusal.wait} s.",
+        headers={"Retry-After": str(refusal.wait)},
     )
 
 
