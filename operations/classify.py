@@ -6,6 +6,7 @@ from billiard.exceptions import SoftTimeLimitExceeded
 from django.conf import settings
 from django.db import InterfaceError, OperationalError
 
+from locks.cache import CacheEntry
 from operations.backoff import delay_before_retry
 from operations.claim import Claim
 from operations.endings import Dead, Defer, Ending, Failure, Refusal, Retry
@@ -17,6 +18,9 @@ from operations.signature import innermost_own_frame, signature
 #: What is kept of a message and of a traceback, in characters.
 MESSAGE_LIMIT = 2_000
 TRACEBACK_LIMIT = 20_000
+
+# A read through the cache passes it on, whatever old value it could answer with.
+CacheEntry.never_hides = (*CacheEntry.never_hides, SoftTimeLimitExceeded)
 
 
 def ending_of(error: BaseException, claim: Claim) -> Ending:

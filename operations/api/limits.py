@@ -2,13 +2,12 @@
 
 A limit protects the service from a client; it must not become what takes the service
 down. So a server that does not answer is left alone for a while, and meanwhile every
-request is let through.
+request is let through. The cache on the same server is left alone together with it, so that
+a request pays one time-out and not one for each.
 """
 
 import logging
 import math
-import threading
-import time
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -20,13 +19,12 @@ from redis.retry import Retry
 from rest_framework.request import Request
 from rest_framework.throttling import BaseThrottle
 
+from locks.cache.breaker import breaker_for
+
 if TYPE_CHECKING:
     from rest_framework.views import APIView
 
 log = logging.getLogger(__name__)
-
-#: Seconds for which a server that did not answer is not asked again.
-REST = 5.0
 
 #: KEYS[1]  the counter of one owner for one thing       ARGV[1]  window in ms
 #: Counts one request. Returns the requests in this window and the ms until it ends.
@@ -43,9 +41,10 @@ return {count, left}
 
 
 class Counters:
-    """The counters on one server, and whether it is being left alone."""
+    """The counters on one server."""
 
     def __init__(self, url: str, timeout: float) -> None:
+        self._url = url
         self._client = redis.Redis.from_url(
             url,
             socket_timeout=timeout,
@@ -53,8 +52,6 @@ class Counters:
             retry=Retry(NoBackoff(), 0),
         )
         self._count = self._client.register_script(_COUNT)
-        self._lock = threading.Lock()
-        self._ask_again_at = 0.0
 
     def count(self, key: str, window: float) -> tuple[int, float] | None:
         """Count one request. None: the server is away.
@@ -62,26 +59,17 @@ class Counters:
         :param window: seconds
         :returns: how many it are in this window, and the seconds until it ends
         """
-        if not self._may_ask():
+        breaker = breaker_for(self._url)
+        if not breaker.may_ask():
             return None
         try:
             count, left = self._count(keys=[key], args=[math.ceil(window * 1000)])
         except (RedisError, OSError) as error:
-            log.warning("Limits do not hold for %s s: %s", REST, error)
-            self._ask_again_at = time.monotonic() + REST
+            log.warning("Limits do not hold for a while: %s", error)
+            breaker.failed()
             return None
-        self._ask_again_at = 0.0
+        breaker.succeeded()
         return int(count), int(left) / 1000
-
-    def _may_ask(self) -> bool:
-        with self._lock:
-            now = time.monotonic()
-            if now < self._ask_again_at:
-                return False
-            if self._ask_again_at:
-                # After the rest one thread asks, for all of them.
-                self._ask_again_at = now + REST
-            return True
 
 
 def of_writes(owner: int, kind: str) -> float | None:
