@@ -15,7 +15,6 @@ from rest_framework import exceptions
 from rest_framework.response import Response
 
 from locks.cache import Overloaded
-from locks.cache import Overloaded
 from operations import logs
 from operations.database import DatabaseUnavailable
 from operations.problems import Problem, type_of
@@ -25,8 +24,6 @@ log = logging.getLogger(__name__)
 MEDIA_TYPE = "application/problem+json"
 #: Seconds after which a client may ask again when the database was away.
 RETRY_AFTER_OUTAGE = 3
-#: And when too many were reading what is not in the cache.
-RETRY_AFTER_OVERLOAD = 1
 #: And when too many were reading what is not in the cache.
 RETRY_AFTER_OVERLOAD = 1
 
