@@ -7,6 +7,7 @@ import secrets
 import time
 import uuid
 from collections.abc import Callable
+from itertools import count
 from typing import TypeVar
 
 from billiard.common import terminate_handler_fired
@@ -33,9 +34,6 @@ from operations.verbs import Envelope
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-
-#: A statement that met a deadlock, or a dead connection, is tried again this often.
-TRIES = 4
 
 
 class Outcome(enum.Enum):
@@ -98,7 +96,7 @@ def _attempt(claim: Claim) -> Outcome:
     started = time.monotonic()
     lease = _lease_for(claim)
     try:
-        ending = _hold(claim, lease) or _run(claim)
+        ending = _leave_to_newer(claim) or _hold(claim, lease) or _run(claim)
         outcome = _OUTCOMES[type(ending)]
     except ClaimLost:
         outcome = Outcome.LOST
@@ -109,6 +107,16 @@ def _attempt(claim: Claim) -> Outcome:
     reach("attempt.over")
     log.info("attempt %s in %.0f ms", outcome.value, (time.monotonic() - started) * 1000)
     return outcome
+
+
+def _leave_to_newer(claim: Claim) -> Ending | None:
+    """Two versions run side by side during a deploy; the payload may be for the other."""
+    revision, known = claim.row.payload_revision, claim.kind.payload_revision
+    if revision <= known:
+        return None
+    why = f"The payload has revision {revision}; this worker knows {known}."
+    log.warning("deferred: %s", why)
+    return _settle(claim, defer_or_give_up(claim, settings.SEKALI_PARK_DELAY, why, began=False))
 
 
 # --- claim ---------------------------------------------------------------------------
@@ -310,18 +318,21 @@ def _publish(woken: list[Envelope]) -> None:
 def _persistently(once: Callable[[], T], again: Callable[[], T] | None = None) -> T:
     """Run a single statement; try again after a deadlock or on a new connection.
 
-    This is the health check of a kept connection, without a statement of its own.
+    This is the health check of a kept connection, without a statement of its own. A
+    database that restarts is waited for as long as a claim lasts.
     """
-    for attempt in range(1, TRIES + 1):
+    started = time.monotonic()
+    for attempt in count(1):
         try:
             return once() if attempt == 1 or again is None else again()
         except (OperationalError, InterfaceError) as error:
-            if attempt == TRIES or isinstance(error.__cause__, pg.LockNotAvailable):
+            over = time.monotonic() - started > settings.SEKALI_CLAIM_TTL
+            if over or isinstance(error.__cause__, pg.LockNotAvailable):
                 raise
             if not isinstance(error.__cause__, pg.DeadlockDetected | pg.SerializationFailure):
                 log.warning("The database connection is gone: %s", error)
                 connection.close()
-            time.sleep(0.05 * 3**attempt * (1 + secrets.randbelow(100) / 100))
+            time.sleep(min(1, 0.05 * 3**attempt) * (0.5 + secrets.randbelow(100) / 200))
     raise AssertionError("unreachable")
 
 

@@ -14,6 +14,7 @@ import select
 import signal
 import threading
 import time
+from queue import SimpleQueue
 from typing import Any
 
 from celery import bootsteps, signals
@@ -30,7 +31,7 @@ from operations.worker.process import process_name
 
 log = logging.getLogger(__name__)
 
-#: Seconds between two looks for new children; a death is noticed at once.
+#: Seconds until a new child is watched; after that its death is noticed at once.
 INTERVAL = 0.1
 
 
@@ -46,6 +47,7 @@ class ChildWatch(bootsteps.StartStopStep):  # type: ignore[misc]
         #: pidfd → (pid, name); a pidfd becomes readable when its process ends, and
         #: waiting on it does not take the exit status away from Celery.
         self._children: dict[int, tuple[int, str]] = {}
+        self._born: SimpleQueue[tuple[int, int, str]] = SimpleQueue()
         self._dead: list[tuple[str, Why | None]] = []
 
     def include_if(self, parent: Any) -> bool:
@@ -54,14 +56,43 @@ class ChildWatch(bootsteps.StartStopStep):  # type: ignore[misc]
     def start(self, parent: Any) -> None:
         signals.worker_shutting_down.connect(self._on_shutting_down, weak=False)
         signals.worker_shutdown.connect(self._on_shutdown, weak=False)
-        threading.Thread(target=self._run, args=(parent,), name="child-watch", daemon=True).start()
+        self._watch_births(parent.pool._pool, parent.hostname)
+        threading.Thread(target=self._run, name="child-watch", daemon=True).start()
 
     # --- deaths -----------------------------------------------------------------------
 
-    def _run(self, worker: Any) -> None:
+    def _watch_births(self, pool: Any, node: str) -> None:
+        """Know of each child before it can die: a dead one has no name to be asked for."""
+        create = pool._create_worker_process
+
+        def create_and_tell(*args: Any) -> Any:
+            child = create(*args)
+            self._tell_of(child.pid, node)
+            return child
+
+        pool._create_worker_process = create_and_tell
+        for child in pool._pool:
+            self._tell_of(child.pid, node)
+
+    def _tell_of(self, pid: int, node: str) -> None:
+        try:
+            self._born.put((os.pidfd_open(pid), pid, process_name(node, pid)))
+        except ProcessLookupError:
+            log.warning("A child of the pool died at birth.")
+
+    def _adopt(self) -> list[int]:
+        adopted = []
+        while not self._born.empty():
+            pidfd, pid, name = self._born.get()
+            self._children[pidfd] = pid, name
+            adopted.append(pidfd)
+        return adopted
+
+    def _run(self) -> None:
         poller = select.poll()
         while not self._leaving.is_set():
-            self._look_for_new(worker, poller)
+            for pidfd in self._adopt():
+                poller.register(pidfd, select.POLLIN)
             for pidfd, _event in poller.poll(INTERVAL * 1000):
                 poller.unregister(pidfd)
                 os.close(pidfd)
@@ -69,18 +100,6 @@ class ChildWatch(bootsteps.StartStopStep):  # type: ignore[misc]
                 self._dead.append((name, ends.reason_for(pid)))
             if not self._leaving.is_set():
                 self._report()
-
-    def _look_for_new(self, worker: Any, poller: "select.poll") -> None:
-        known = {pid for pid, _ in self._children.values()}
-        for child in list(worker.pool._pool._pool):
-            if child.pid is None or child.pid in known:
-                continue
-            try:
-                pidfd = os.pidfd_open(child.pid)
-                self._children[pidfd] = (child.pid, process_name(worker.hostname, child.pid))
-            except ProcessLookupError:
-                continue
-            poller.register(pidfd, select.POLLIN)
 
     def _report(self) -> None:
         while self._dead:
@@ -106,6 +125,7 @@ class ChildWatch(bootsteps.StartStopStep):  # type: ignore[misc]
         """Kill what has not finished within the grace, so that the worker can end."""
         if self._gone.wait(settings.SEKALI_SHUTDOWN_GRACE):
             return
+        self._adopt()
         children = list(self._children.items())
         for _pidfd, (pid, name) in children:
             try:
@@ -120,6 +140,7 @@ class ChildWatch(bootsteps.StartStopStep):  # type: ignore[misc]
     def _on_shutdown(self, **_: Any) -> None:
         """The pool is gone: hand back what its children could not finish."""
         self._gone.set()
+        self._adopt()
         self._hand_back()
 
     def _hand_back(self) -> None:

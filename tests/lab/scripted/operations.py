@@ -111,6 +111,7 @@ def _play(claim: Claim, payload: Payload) -> None:  # noqa: C901, PLR0912  (one 
 @operation(
     "scripted.local",
     serializer=Script,
+    payload_revision=int(os.environ.get("SCRIPTED_REVISION", "1")),
     resource="{on}",
     autoretry_for=(LookupError,),
     incidental=("client_time",),
