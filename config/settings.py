@@ -173,6 +173,8 @@ CACHE_REPAIR_DELAY = env.seconds("CACHE_REPAIR_DELAY", 3)
 CACHE_LOADS = env.whole("CACHE_LOADS", 4, least=1)
 CACHE_LOADS_TOGETHER = env.whole("CACHE_LOADS_TOGETHER", 16, least=1)
 CACHE_LOAD_WAIT = env.seconds("CACHE_LOAD_WAIT", 2)
+#: A sample of what is cached is compared with the database this often.
+CACHE_AUDIT_INTERVAL = env.seconds("CACHE_AUDIT_INTERVAL", 60)
 
 # --- Operations ----------------------------------------------------------------------
 
@@ -357,6 +359,11 @@ CELERY_BEAT_SCHEDULE = {
         "task": "operations.prune",
         "schedule": env.seconds("SEKALI_PRUNE_INTERVAL", 300),
         "options": {"queue": "housekeeping", "expires": 300},
+    },
+    "audit-caches": {
+        "task": "locks.audit_caches",
+        "schedule": CACHE_AUDIT_INTERVAL,
+        "options": {"queue": "housekeeping", "expires": CACHE_AUDIT_INTERVAL},
     },
 }
 

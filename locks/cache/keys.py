@@ -79,12 +79,13 @@ class Keys:
         if prefix != self.prefix or len(values) != len(self._types):
             return None
         try:
-            return {
+            dimensions = {
                 dimension: convert(unquote(value))
                 for (dimension, convert), value in zip(self._types, values, strict=True)
             }
         except ValueError:
             return None
+        return dimensions if self.rendered(dimensions) == key else None
 
 
 def token_of(key: str) -> str:
