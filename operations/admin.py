@@ -8,14 +8,25 @@ from django.contrib.admin.helpers import ActionForm
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest
 
-from operations import review
-from operations.models import ApiToken, Attempt, DeadLetter, IdempotencyRecord, Operation
+from operations import controls, review
+from operations.audit import Author
+from operations.models import (
+    ApiToken,
+    Attempt,
+    AuditEntry,
+    DeadLetter,
+    IdempotencyRecord,
+    KindControl,
+    Operation,
+)
 
 if TYPE_CHECKING:
     _ModelAdmin = admin.ModelAdmin[Model]
     _AttemptInline = admin.TabularInline[Attempt, Operation]
+    _ControlForm = forms.ModelForm[KindControl]
 else:
     _ModelAdmin, _AttemptInline = admin.ModelAdmin, admin.TabularInline
+    _ControlForm = forms.ModelForm
 
 
 class ReadOnly(_ModelAdmin):
@@ -112,6 +123,49 @@ class DeadLetterAdmin(ReadOnly):
 def _decider(request: HttpRequest) -> tuple[int, str]:
     assert request.user.pk is not None
     return request.user.pk, request.POST.get("reason", "").strip()
+
+
+class ControlForm(_ControlForm):
+    reason = forms.CharField(
+        max_length=1_000, widget=forms.Textarea(attrs={"rows": 2}), help_text="For the audit log."
+    )
+
+    class Meta:
+        model = KindControl
+        fields = ("accepting", "paused", "rate", "max_running")
+
+
+@admin.register(KindControl)
+class KindControlAdmin(_ModelAdmin):
+    form = ControlForm
+    list_display = ("kind", "accepting", "paused", "rate", "max_running", "shed_until")
+    fields = ("kind", "accepting", "paused", "rate", "max_running", "shed_until", "reason")
+    readonly_fields = ("kind", "shed_until")
+    ordering = ("kind",)
+    actions: Any = None
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        controls.make_rows()
+        return super().get_queryset(request)
+
+    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: ARG002
+        values = {name: form.cleaned_data[name] for name in ControlForm.Meta.fields}
+        author = Author(request.user.get_username(), request.user.pk)
+        controls.change(obj.kind, author, form.cleaned_data["reason"], **values)
+
+    def has_add_permission(self, request: HttpRequest) -> bool:  # noqa: ARG002
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:  # noqa: ARG002
+        return False
+
+
+@admin.register(AuditEntry)
+class AuditEntryAdmin(ReadOnly):
+    list_display = ("at", "author_name", "action", "subject", "before", "after", "reason")
+    list_filter = ("action",)
+    search_fields = ("subject", "author_name", "reason")
+    ordering = ("-at",)
 
 
 @admin.register(ApiToken)

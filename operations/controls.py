@@ -88,6 +88,13 @@ def change(kind_name: str, author: Author, reason: str, **values: Any) -> Contro
     return after
 
 
+def make_rows() -> None:
+    """See that every registered kind has a row to be edited."""
+    KindControl.objects.bulk_create(
+        [KindControl(kind=kind.name) for kind in registry.kinds()], ignore_conflicts=True
+    )
+
+
 def held() -> dict[str, Control]:
     """The kinds that are paused or limited. One statement."""
     return {

@@ -42,6 +42,7 @@ def _is_as_promised(claim: Claim) -> bool:
     resource="purchase:{id}",
     atomic=False,
     dependencies=(payment.DEPENDENCY,),
+    critical=True,
     key_retention=timedelta(seconds=settings.SEKALI_PURCHASE_KEY_RETENTION),
     precondition=_is_as_promised,
     invalidates=(PRODUCT.on(sku="{sku}"), INVENTORY.on(owner="{owner}")),

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _MEANINGS = {
     400: "Malformed or not valid; nothing was stored.",
     401: "No valid token.",
+    403: "Not allowed to you.",
     404: "There is no such thing, or it is not yours.",
     409: "Too late to cancel.",
     412: "What the request relied on has changed.",
