@@ -32,10 +32,12 @@ import time
 from typing import Any
 
 from django.db import connection
+from django.db.models import F
 from rest_framework import serializers
 
 from operations import BadPayload, Claim, DependencyError, NotReady, Refused, operation
-from tests.lab.scripted.models import Effect
+from tests.lab.scripted.caches import COUNTER
+from tests.lab.scripted.models import Counter, Effect
 
 Payload = dict[str, Any]
 
@@ -128,7 +130,7 @@ def _sleep_through(seconds: float) -> None:
     while time.monotonic() < end:
         try:
             time.sleep(0.1)
-        except BaseException:  # noqa: BLE001, PERF203, S112  (as badly written handlers do)
+        except BaseException:  # noqa: BLE001, S112  (as badly written handlers do)
             continue
 
 
@@ -166,9 +168,7 @@ def fifo(claim: Claim, payload: Payload) -> Payload:
     return {"label": payload["label"]}
 
 
-@operation(
-    "scripted.hasty", serializer=Script, resource="{on}", soft_time_limit=1, time_limit=2
-)
+@operation("scripted.hasty", serializer=Script, resource="{on}", soft_time_limit=1, time_limit=2)
 def hasty(claim: Claim, payload: Payload) -> Payload:
     """With narrow time limits."""
     _play(claim, payload)
@@ -180,3 +180,32 @@ def hasty(claim: Claim, payload: Payload) -> Payload:
 def personal(_claim: Claim, payload: Payload) -> Payload:
     """Fails, and says what nobody should read."""
     raise DependencyError("sandbox", f"{payload['label']} cannot be paid with sk_live_1234567890")
+
+
+@operation(
+    "scripted.cached",
+    serializer=Script,
+    invalidates=(COUNTER.on(name="{label}"),),
+)
+def cached(claim: Claim, payload: Payload) -> None:
+    """Counts up the counter of that label, which is cached; ``extra`` is one more to invalidate."""
+    _play(claim, payload)
+    Counter.objects.filter(name=payload["label"]).update(value=F("value") + 1)
+    if payload["extra"]:
+        COUNTER.invalidate(name=payload["extra"])
+
+
+@operation(
+    "scripted.cached-split",
+    serializer=Script,
+    atomic=False,
+    invalidates=(COUNTER.on(name="{label}"),),
+)
+def cached_split(claim: Claim, payload: Payload) -> None:
+    """Counts up twice, in two fenced transactions, with the script in between."""
+    with claim.fenced():
+        Counter.objects.filter(name=payload["label"]).update(value=F("value") + 1)
+    _play(claim, payload)
+    with claim.fenced():
+        Counter.objects.filter(name=payload["label"]).update(value=F("value") + 1)
+        claim.finish()
