@@ -137,7 +137,7 @@ class ControlForm(_ControlForm):
 
 @admin.register(KindControl)
 class KindControlAdmin(_ModelAdmin):
-    form = ControlForm
+    form: Any = ControlForm
     list_display = ("kind", "accepting", "paused", "rate", "max_running", "shed_until")
     fields = ("kind", "accepting", "paused", "rate", "max_running", "shed_until", "reason")
     readonly_fields = ("kind", "shed_until")

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from django.db import connection, transaction
+from django.db.models.functions import Now
 
 from operations import audit, registry, verbs
 from operations.audit import Author
@@ -72,7 +73,9 @@ def change(kind_name: str, author: Author, reason: str, **values: Any) -> Contro
         before = _control_of(row)
         after = _checked(Control(**{**asdict(before), **values}))
         if after != before:
-            KindControl.objects.filter(pk=row.pk).update(**asdict(after), tokens=0)
+            KindControl.objects.filter(pk=row.pk).update(
+                **asdict(after), tokens=0, refilled_at=Now()
+            )
         audit.record(
             author,
             "kind.control",

@@ -3,7 +3,6 @@
 from dataclasses import asdict
 from typing import Any
 
-from django.contrib.auth.models import AnonymousUser
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.exceptions import ErrorDetail, ValidationError
@@ -25,7 +24,7 @@ class MayControl(BasePermission):
 
     def has_permission(self, request: Request, _view: object) -> bool:
         user = request.user
-        if isinstance(user, AnonymousUser) or user is None or not user.is_staff:
+        if not request.auth or not user.is_staff:
             return False
         change = user.has_perm("operations.change_kindcontrol")
         if request.method in SAFE_METHODS:
