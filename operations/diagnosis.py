@@ -59,7 +59,10 @@ def diagnose(message: DeadMessage) -> Diagnosis:  # noqa: C901  (a list of cases
     if _is_known(name):
         detail = f"There is no such operation of kind {name!r}."
         return Diagnosis("NoSuchOperation", detail, name, operation)
-    return Diagnosis("UnknownTask", f"No worker knows the task {name!r}.", name, operation)
+    detail = f"No worker knows the task {name!r}."
+    return Diagnosis(
+        "UnknownTask", detail, name, operation if registry.may_be_a_kind(name) else None
+    )
 
 
 def _is_known(kind: str) -> bool:

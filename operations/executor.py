@@ -166,6 +166,8 @@ def set_aside(id: uuid.UUID, kind_name: str) -> Outcome:
 
     Its operation is sent again after a while, for as long as an operation may be deferred.
     """
+    if not registry.may_be_a_kind(kind_name):
+        return Outcome.UNKNOWN
     too_long = _persistently(lambda: verbs.set_aside(id, kind_name))
     if too_long is None:
         return Outcome.UNKNOWN

@@ -12,7 +12,7 @@ import time
 from typing import Any
 
 from django.conf import settings
-from django.db import connection
+from django.db import DataError, connection
 
 from operations import verbs
 from operations.broker import Broker, DeadMessage
@@ -91,6 +91,16 @@ def _record(message: DeadMessage) -> None:
         "message": storable(detail)[:MESSAGE_LIMIT],
         "signature": signature(Category.UNROUTABLE, found.error_type, found.detail, ""),
     }
+    try:
+        _insert_once(message, parameters)
+    except DataError as error:
+        # The bytes are what matters; the rest is only for the eye.
+        log.exception("Not all of a dead letter can be stored.")
+        unreadable = {"headers": None, "queue": "", "kind": "", "message": type(error).__name__}
+        _insert_once(message, parameters | unreadable)
+
+
+def _insert_once(message: DeadMessage, parameters: dict[str, Any]) -> None:
     copies = 0
     while not _insert(parameters, message.id if copies == 0 else f"{message.id}:{copies}"):
         if not message.is_first:

@@ -180,6 +180,11 @@ def get(name: str) -> Kind:
         raise UnknownKind(name) from None
 
 
+def may_be_a_kind(name: str) -> bool:
+    """Could some version of the code know a kind of this name?"""
+    return 0 < len(name) <= 100 and name.isascii() and name.isprintable() and " " not in name
+
+
 def kinds() -> Iterator[Kind]:
     """All kinds, in the order of their declaration."""
     return iter(tuple(_kinds.values()))
@@ -226,8 +231,8 @@ def _add(kind: Kind) -> None:
 def _problem_with(kind: Kind) -> str | None:  # noqa: C901, PLR0912  (a list of cases)
     if kind.name in _kinds:
         return "is declared twice."
-    if not kind.name or len(kind.name) > 100 or not kind.name.isascii() or " " in kind.name:
-        return "a name is 1 to 100 ASCII characters without blanks."
+    if not may_be_a_kind(kind.name):
+        return "a name is 1 to 100 visible ASCII characters."
     if not (0 < kind.soft_time_limit < kind.time_limit):
         return f"soft_time_limit {kind.soft_time_limit} must be below time_limit {kind.time_limit}."
     if kind.max_retries < 0:

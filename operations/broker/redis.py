@@ -125,8 +125,8 @@ def _dead_message(entry: bytes) -> DeadMessage:
         about: dict[str, Any] = json.loads(head)
         id, queue, why = str(about["id"]), str(about["queue"]), str(about["why"])
     except (ValueError, TypeError, KeyError):
-        digest = hashlib.sha256(entry).hexdigest()
-        return DeadMessage(id=digest, body=entry, queue=DEAD_LETTER, why="put there directly")
+        id, queue, why = hashlib.sha256(entry).hexdigest(), DEAD_LETTER, "put there directly"
+        raw = entry
     try:
         message = json.loads(raw)
         body, headers, properties = message["body"], message["headers"], message["properties"]

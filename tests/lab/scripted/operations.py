@@ -46,7 +46,9 @@ class Script(serializers.Serializer[Any]):
     script = serializers.ListField(
         child=serializers.CharField(max_length=50), default=["ok"], max_length=20
     )
-    label = serializers.CharField(max_length=100, default="", allow_blank=True)
+    label = serializers.CharField(  # type: ignore[assignment]  # a field may be called so
+        max_length=100, default="", allow_blank=True
+    )
     on = serializers.CharField(max_length=100, default="", allow_blank=True)
     number = serializers.IntegerField(default=0)
     extra = serializers.JSONField(default=None, allow_null=True)

@@ -82,6 +82,7 @@ def everywhere() -> list[Bad]:
         _bad("no such operation", "NoSuchOperation"),
         _bad("unknown task", "UnknownTask", kind=UNKNOWN),
         _bad("unknown task, other arguments", "UnknownTask", kind=UNKNOWN, body=[[1], {}, embed]),
+        _bad("unknown task, unprintable", "UnknownTask", kind="a\x00b"),
         _bad("no id", "NoTaskId", id="absent"),
         _bad("id is a number", "NoTaskId", id=7),
         _bad("no task", "NoTask", task="absent"),
