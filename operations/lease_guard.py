@@ -4,7 +4,8 @@ import uuid
 
 from django.db.models.functions import Now
 
-from locks.held import HeldLease, register_guard
+from locks.backend import HeldLease
+from locks.held import register_guard
 from operations.models import Operation, State
 
 

@@ -27,5 +27,6 @@ class Crash:
             return next(self._directory.glob(f"{point}.*.reached"), None)
 
         found = wait_until(reached, timeout=timeout, message=f"{point} was not reached")
+        assert found is not None
         found.unlink()
         return int(found.name.removesuffix(".reached").rpartition(".")[2])

@@ -101,9 +101,10 @@ def page() -> str:
 
 def _tests_in(path: Path) -> Iterator[tuple[str, str]]:
     for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
-            yield node.name, ast.get_docstring(node) or ""
-        elif isinstance(node, ast.ClassDef):
+        is_test = isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and (
+            is_test or isinstance(node, ast.ClassDef)
+        ):
             yield node.name, ast.get_docstring(node) or ""
 
 

@@ -51,7 +51,7 @@ def test_without_fifo_the_first_one_is_overtaken(stack: Stack) -> None:
     """B10: the default, so that one that waits does not hold up the others."""
     stack.start(apis=0, sandbox=False)
     first = accept(on="r", label="first", script=["dependency", "ok"])
-    wait_until(lambda: Operation.objects.get(pk=first).history.exists())
+    wait_until(Operation.objects.get(pk=first).history.exists)
     later = Now() + timedelta(seconds=3)
     Operation.objects.filter(pk=first, state="pending").update(not_before=later, due_at=later)
     others = [accept(on="r", label=label) for label in ("second", "third")]

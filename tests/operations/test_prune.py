@@ -6,7 +6,6 @@ import uuid
 import pytest
 from django.conf import settings
 from django.db import connection
-from pytest import MonkeyPatch
 
 from operations import prune, registry, verbs
 from operations.claim import Claim
@@ -63,7 +62,7 @@ def test_open_operations_and_unsettled_letters_keep_their_keys() -> None:
 
 
 def test_an_operation_goes_with_its_children_when_its_time_is_over(
-    monkeypatch: MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A5: children first, in batches."""
     monkeypatch.setattr(prune, "BATCH", 3)

@@ -5,6 +5,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -329,9 +330,8 @@ def test_cancel_and_claim_of_one_operation_have_one_winner() -> None:
     user = owner()
     for _ in range(20):
         id = accept(publish=False)
-        thread, answers = in_thread(
-            lambda id=id: verbs.claim(id, "scripted.local", claimed_by="n/1.1#x", fifo=False)
-        )
+        taking = partial(verbs.claim, id, "scripted.local", claimed_by="n/1.1#x", fifo=False)
+        thread, answers = in_thread(taking)
         cancelled = verbs.cancel(id, owner=user, versions=None)
         thread.join(5)
         assert (cancelled is None) == (answers[0] is not None)
