@@ -6,7 +6,7 @@ from billiard.exceptions import SoftTimeLimitExceeded
 from django.conf import settings
 from django.db import InterfaceError, OperationalError
 
-from locks.cache import CacheEntry
+from locks.cache import CacheEntry, Overloaded
 from operations.backoff import delay_before_retry
 from operations.claim import Claim
 from operations.endings import Dead, Defer, Ending, Failure, Refusal, Retry
@@ -33,6 +33,8 @@ def ending_of(error: BaseException, claim: Claim) -> Ending:
             return defer_or_give_up(
                 claim, error.delay, error.why, began=True, dependency=error.dependency
             )
+        case Overloaded():
+            return defer_or_give_up(claim, settings.SEKALI_PARK_DELAY, str(error), began=True)
         case BadPayload():
             return Dead(failure(error, Category.DATA))
         case DependencyError():

@@ -22,8 +22,8 @@ from locks.cache.keys import name_of
 from locks.cache.store import Store
 from locks.fences import database
 
-#: Records applied in one go, and keys deleted in one call.
-BATCH = 1000
+#: Records applied in one go, their keys deleted in one call; and how many such in a row.
+BATCH, BATCHES = 1000, 10
 #: Seconds until records are tried again that could not be applied.
 RETRY = 1.0
 
@@ -78,9 +78,16 @@ def apply_due() -> int:
     Nothing is held while the cache is asked, and any number of processes may do this.
     While the cache is away this costs nothing, and the records wait.
     """
-    store = Store()
-    if store.is_resting:
-        return 0
+    settled = 0
+    for _ in range(BATCHES):
+        batch = 0 if Store().is_resting else _apply_batch()
+        settled += batch
+        if batch < BATCH:
+            break
+    return settled
+
+
+def _apply_batch() -> int:
     with connections[database()].cursor() as cursor:
         cursor.execute(_TAKE_DUE, [BATCH, RETRY])
         due = dict(cursor.fetchall())
@@ -88,7 +95,7 @@ def apply_due() -> int:
             return 0
         keys = list(dict.fromkeys(due.values()))
         try:
-            store.drop(keys)
+            Store().drop(keys)
         except CacheAway:
             return 0
         cursor.execute(_FORGET, [list(due)])

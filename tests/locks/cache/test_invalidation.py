@@ -235,3 +235,15 @@ def test_a_target_is_a_key_with_holes(shelf: Shelf) -> None:
     with pytest.raises(TypeError):
         shelf.entry.on(names="{owner}")
     assert isinstance(shelf.entry, CacheEntry)
+
+
+def test_more_records_than_a_batch_are_applied_in_one_round(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """E4"""
+    monkeypatch.setattr(records, "BATCH", 10)
+    for number in range(25):
+        shelf.entry.invalidate(name=f"n{number}")
+    make_due()
+    assert records.apply_due() == 25
+    assert records.pending().number == 0
