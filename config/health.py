@@ -28,10 +28,12 @@ class Health:
 
     def __init__(self, app: Application) -> None:
         self._app = app
+        # A thread keeps its connection, so what asks the database shares one.
+        database, broker = (ThreadPoolExecutor(1, thread_name_prefix="check") for _ in range(2))
         self._checks = [
-            Check("database", _ask_database),
-            Check("migrations", _compare_migrations),
-            Check("broker", _ask_broker),
+            Check("database", _ask_database, database),
+            Check("migrations", _compare_migrations, database),
+            Check("broker", _ask_broker, broker),
         ]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -60,12 +62,12 @@ class Health:
 
 
 class Check:
-    """One question, asked in a thread of its own, at most once at a time."""
+    """One question, asked beside the threads that serve, at most once at a time."""
 
-    def __init__(self, name: str, ask: Callable[[], str]) -> None:
+    def __init__(self, name: str, ask: Callable[[], str], thread: ThreadPoolExecutor) -> None:
         self.name = name
         self._ask = ask
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"check-{name}")
+        self._thread = thread
         self._asked: Future[str] | None = None
 
     async def ask(self) -> str:

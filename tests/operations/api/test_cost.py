@@ -169,7 +169,8 @@ def test_threads_keep_their_database_connections(stack: Stack) -> None:
             seen |= {
                 row[0]
                 for row in session.execute(
-                    "SELECT pid FROM pg_stat_activity WHERE application_name = 'sekali-api'"
+                    "SELECT pid FROM pg_stat_activity WHERE application_name = 'sekali-api' "
+                    "AND datname = current_database()"
                 )
             }
     assert 1 <= len(seen) <= 3

@@ -55,7 +55,7 @@ def test_a_restarted_database_is_not_noticed(client: Client, stack: Stack) -> No
     with stack.lab.postgres.connect(f"{DATABASE}_one") as session:
         session.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-            "WHERE application_name = 'sekali-api'"
+            "WHERE application_name = 'sekali-api' AND datname = current_database()"
         )
     assert client.get("/api/v1/operations").status_code == 200
     assert {status for status, _ in many(client, 40)} == {202}
