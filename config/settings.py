@@ -137,7 +137,12 @@ DATABASES = {
 
 # --- Valkey or Redis: broker, cache, leases ------------------------------------------
 
+#: ``redis://``, ``rediss://``, ``sentinel://`` or ``amqp://``, ``amqps://``; see
+#: docs/brokers.md for each.
 BROKER_URL = env.text("BROKER_URL", "redis://localhost:6379/0")
+if BROKER_URL.startswith("rediss://") and "ssl_cert_reqs" not in BROKER_URL:
+    # Kombu would accept any certificate.
+    BROKER_URL += ("&" if "?" in BROKER_URL else "?") + "ssl_cert_reqs=required"
 LOCKS_URL = env.text("LOCKS_URL", "redis://localhost:6379/1")
 CACHE_URL = env.text("CACHE_URL", "redis://localhost:6379/2")
 #: How long one call to the lease server may take; below a quarter of the lease TTL.
@@ -358,6 +363,11 @@ CELERY_BEAT_SCHEDULE = {
     "prune": {
         "task": "operations.prune",
         "schedule": env.seconds("SEKALI_PRUNE_INTERVAL", 300),
+        "options": {"queue": "housekeeping", "expires": 300},
+    },
+    "reconcile": {
+        "task": "purchases.reconcile",
+        "schedule": env.seconds("SEKALI_RECONCILE_INTERVAL", 300),
         "options": {"queue": "housekeeping", "expires": 300},
     },
     "audit-caches": {

@@ -68,7 +68,12 @@ PRODUCT: CacheEntry[Representation] = CacheEntry(
     negative=5,
     tolerates=60,
     source="the row in inventory_product",
-    invalidated_by=("purchases.purchase.compensate", "the admin", "manage.py demo"),
+    invalidated_by=(
+        "purchases.purchase.compensate",
+        "purchases.repair",
+        "the admin",
+        "manage.py demo",
+    ),
     hot=_first_products,
 )
 

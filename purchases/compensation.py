@@ -1,5 +1,6 @@
 """Undoing a purchase that an operator gives up."""
 
+from datetime import datetime
 from typing import Any
 
 from inventory.caches import PRODUCT
@@ -21,7 +22,7 @@ def compensate(claim: Claim, payload: dict[str, Any]) -> None:
     """
     found = verbs.find(payload["operation"])
     purchase = None if found is None else found.purchase
-    refunded = purchase is not None and _give_back(purchase)
+    refunded = purchase is not None and give_back(purchase)
     reach("purchase.compensated")
     with claim.fenced():
         if purchase is not None and purchase.state == PurchaseState.RESERVED:
@@ -30,20 +31,33 @@ def compensate(claim: Claim, payload: dict[str, Any]) -> None:
         claim.finish({"refunded": refunded})
 
 
-def _give_back(purchase: Purchase) -> bool:
-    """See that no money of this purchase is kept; whether there was any."""
-    refunded = False
+def give_back(purchase: Purchase) -> bool:
+    """See that no money of this purchase is kept; whether there was any.
+
+    Raises :class:`DependencyError` and :class:`NotReady`.
+    """
     with gateway_outcomes():
         _burn(purchase)
-        for charge in gateway.find(str(purchase.operation), purchase.created_at):
-            status = charge.status
-            if status.startswith("requires_"):
-                status = gateway.cancel(charge.id).status
-            if status == "processing":
-                raise NotReady(PROCESSING_DELAY, f"The bank is still working on {charge.id}.")
-            if status == "succeeded":
-                _refund(purchase, charge.id)
-            refunded = refunded or status in {"succeeded", "refunded"}
+        return _give_back_all(str(purchase.operation), purchase.created_at)
+
+
+def give_back_of(operation: str, since: datetime) -> bool:
+    """As :func:`give_back`, for an operation that has no purchase and so never used a key."""
+    with gateway_outcomes():
+        return _give_back_all(operation, since)
+
+
+def _give_back_all(operation: str, since: datetime) -> bool:
+    refunded = False
+    for charge in gateway.find(operation, since):
+        status = charge.status
+        if status.startswith("requires_"):
+            status = gateway.cancel(charge.id).status
+        if status == "processing":
+            raise NotReady(PROCESSING_DELAY, f"The bank is still working on {charge.id}.")
+        if status == "succeeded":
+            _refund(operation, charge.id)
+        refunded = refunded or status in {"succeeded", "refunded"}
     return refunded
 
 
@@ -57,11 +71,11 @@ def _burn(purchase: Purchase) -> None:
         return
 
 
-def _refund(purchase: Purchase, payment: str) -> None:
+def _refund(operation: str, payment: str) -> None:
     # The number needs no memory: whatever the key, more than the charge cannot go back.
     for number in range(1, KEYS_IN_A_ROW + 1):
         try:
-            refund = gateway.refund(f"{purchase.operation}:refund:{number}", payment)
+            refund = gateway.refund(f"{operation}:refund:{number}", payment)
         except (gateway.KeyConsumed, gateway.KeyMismatch):
             continue
         if refund.status in {"succeeded", "pending"}:

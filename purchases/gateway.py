@@ -200,6 +200,28 @@ def find(operation_id: str, since: datetime, until: datetime | None = None) -> l
     return found
 
 
+def listed(since: datetime, until: datetime) -> list[tuple[str, Charge]]:
+    """Every payment intent created in that time, with the operation it says it is for.
+
+    The operation is empty for one not made here. ``since`` and ``until`` are aware. Raises
+    :class:`GatewayUnavailable`, also when there are more than ``FIND_LIMIT``.
+    """
+    created: stripe.params.PaymentIntentListParamsCreated = {
+        "gte": int(since.timestamp()),
+        "lte": int(until.timestamp()),
+    }
+    found = []
+    with _outcomes():
+        page = _client().v1.payment_intents.list(
+            {"created": created, "limit": 100, "expand": ["data.latest_charge"]}
+        )
+        for number, intent in enumerate(page.auto_paging_iter()):
+            if number == FIND_LIMIT:
+                raise GatewayUnavailable(f"More than {FIND_LIMIT} payments in the window.")
+            found.append((_label(intent, "operation_id"), _charge(intent)))
+    return found
+
+
 def refund(key: str, payment_intent: str) -> Refund:
     """Give back all that is left of a payment under idempotency key ``key``.
 

@@ -85,3 +85,12 @@ class Purchase(models.Model):
     def charge_key(self) -> str:
         """The idempotency key under which the gateway is asked for the charge."""
         return f"{self.operation}:{self.key_number}"
+
+
+class ReconciliationMark(models.Model):
+    """How far gateway and store have been compared; one row."""
+
+    position = models.DateTimeField(help_text="Everything before it has been compared.")
+
+    def __str__(self) -> str:
+        return f"{self.position:%Y-%m-%d %H:%M:%S}"

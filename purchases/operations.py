@@ -14,8 +14,11 @@ from operations.crashpoints import reach
 from purchases import payment, verbs
 from purchases.compensation import compensate
 from purchases.models import Purchase
+from purchases.repair import repair
 
 Payload = dict[str, Any]
+
+__all__ = ["purchase", "repair"]
 
 
 class PurchaseInput(serializers.Serializer[Any]):

@@ -1,0 +1,35 @@
+"""The housekeeping of purchases, as Celery tasks."""
+
+import logging
+
+from celery import shared_task
+from django.db import DatabaseError
+
+from locks import LeaseHeld, LeaseUnavailable, leased
+from purchases.reconciliation import reconcile
+
+log = logging.getLogger(__name__)
+
+#: Seconds of one run; it goes on where it ended.
+SECONDS = 40.0
+
+
+@leased("purchases:reconciliation", ttl=30)
+def _alone() -> dict[str, int]:
+    return reconcile(seconds=SECONDS)
+
+
+@shared_task(  # type: ignore[untyped-decorator]
+    name="purchases.reconcile",
+    autoretry_for=(DatabaseError,),
+    retry_backoff=True,
+    retry_jitter=True,
+    max_retries=3,
+)
+def reconcile_task() -> dict[str, int]:
+    """Compare gateway and store for a while, unless somebody does already."""
+    try:
+        return _alone()
+    except (LeaseHeld, LeaseUnavailable) as error:
+        log.info("No reconciliation this time: %s", error)
+        return {}
