@@ -22,5 +22,5 @@ PURCHASE: CacheEntry[dict[str, Any]] = CacheEntry(
     ttl=60,
     tolerates=60,
     source="the row in purchases_purchase",
-    invalidated_by=("purchases.purchase", "purchases.purchase.compensate"),
+    invalidated_by=("each change of its state",),
 )

@@ -1,0 +1,46 @@
+"""System checks: a cache that this package could not use well is refused at start-up."""
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+from django.apps import AppConfig
+from django.conf import settings
+from django.core import checks
+from django.core.cache import caches
+from django_redis.cache import RedisCache
+
+from locks.cache.store import ALIAS
+
+
+def check_cache(
+    app_configs: Sequence[AppConfig] | None,  # noqa: ARG001
+    **_kwargs: Any,
+) -> list[checks.CheckMessage]:
+    if not isinstance(caches[ALIAS], RedisCache):
+        return [
+            checks.Error(
+                f"The cache {ALIAS!r} is not django_redis.cache.RedisCache.",
+                hint="Fill tokens need a server that runs scripts: Redis 7.0, or Valkey.",
+                id="locks.E010",
+            )
+        ]
+    cache = cast("dict[str, Any]", settings.CACHES[ALIAS])
+    options = cache.get("OPTIONS", {})
+    found: list[checks.CheckMessage] = []
+    if not options.get("SOCKET_TIMEOUT") or not options.get("SOCKET_CONNECT_TIMEOUT"):
+        found.append(
+            checks.Error(
+                f"The cache {ALIAS!r} has no time-outs: frozen, it would freeze its readers.",
+                hint="Set SOCKET_TIMEOUT and SOCKET_CONNECT_TIMEOUT in its OPTIONS.",
+                id="locks.E011",
+            )
+        )
+    if "retry" not in options.get("CONNECTION_POOL_KWARGS", {}):
+        found.append(
+            checks.Warning(
+                f"The cache {ALIAS!r} tries to connect many times before it gives up.",
+                hint="Its OPTIONS need CONNECTION_POOL_KWARGS with retry=Retry(NoBackoff(), 0).",
+                id="locks.W010",
+            )
+        )
+    return found
