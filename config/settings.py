@@ -215,6 +215,9 @@ SEKALI_EVIDENCE_AGE = env.seconds("SEKALI_EVIDENCE_AGE", 10)
 #: The same operation is sent again on evidence at most this often.
 SEKALI_RESEND_INTERVAL = env.seconds("SEKALI_RESEND_INTERVAL", 60)
 
+#: Messages of one owner that may be in the broker at once: who comes after them waits for
+#: so many at most, and not for all that this owner has.
+SEKALI_OWNER_WINDOW = env.whole("SEKALI_OWNER_WINDOW", 1000, least=10)
 #: A kind that is not critical is refused while more of it waits than this, or one of it has
 #: waited to be begun for longer than this (seconds).
 SEKALI_SHED_DEPTH = env.whole("SEKALI_SHED_DEPTH", 100_000, least=1)

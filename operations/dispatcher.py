@@ -79,7 +79,7 @@ class Dispatcher:
 
     def _send_due(self) -> int:
         sent = 0
-        held = controls.held()
+        held, crowding = controls.held(), verbs.crowding_owners()
         running = [k for k in registry.kinds() if k.name not in held or not held[k.name].paused]
         for kinds, most in self._outflow.grants(running):
             limit = settings.SEKALI_DISPATCH_BATCH
@@ -89,7 +89,7 @@ class Dispatcher:
                 continue
             free = [kind for kind in kinds if kind not in held]
             if free:
-                sent += self._send_taken(verbs.take_due(free, limit))
+                sent += self._send_taken(verbs.take_due(free, limit, passing_over=crowding))
             for kind in set(kinds) & held.keys():
                 sent += self._send_taken(throttle.take_due(kind, limit))
         return sent

@@ -128,7 +128,10 @@ WITH record AS (
         WHERE control.kind = %(kind)s
           AND (NOT control.accepting OR control.shed_until > statement_timestamp()))
     ON CONFLICT (owner_id, kind, key) DO NOTHING
-    RETURNING operation_id, %(send)s AND NOT {_HELD.format(k="%(kind)s")} AS send
+    RETURNING operation_id, %(send)s AND NOT {_HELD.format(k="%(kind)s")} AND NOT COALESCE((
+        SELECT state = 'pending' FROM operations_operation AS earlier
+        WHERE earlier.owner_id = %(owner)s ORDER BY seq DESC OFFSET %(burst)s LIMIT 1
+    ), false) AS send
 )
 INSERT INTO operations_operation
     (id, owner_id, kind, payload, payload_revision, resource, state, claimed_by, not_before,
@@ -185,6 +188,8 @@ def accept(
             # An unsent row is the dispatcher's at once.
             "evidence_age": settings.SEKALI_EVIDENCE_AGE,
             "send": send,
+            # Who has so much waiting is served by the dispatcher, in turn with others.
+            "burst": settings.SEKALI_OWNER_WINDOW // 10,
             "request_id": request_id,
             "traceparent": traceparent,
         },
@@ -976,6 +981,7 @@ WITH due AS (
     SELECT o.id FROM operations_operation AS o
     WHERE o.state = 'pending' AND o.sent_at IS NULL AND o.due_at <= statement_timestamp()
       AND o.not_before <= statement_timestamp() AND o.kind = ANY(%(kinds)s)
+      AND (o.owner_id IS NULL OR o.owner_id <> ALL(%(passing_over)s::int[]))
       AND (o.resource = '' OR NOT EXISTS (
         SELECT 1 FROM operations_operation AS other
         WHERE other.resource = o.resource AND other.id <> o.id
@@ -992,12 +998,34 @@ RETURNING o.id, o.kind
 """
 
 
-def take_due(kinds: Sequence[str], limit: int) -> list[Envelope]:
-    """Mark as sent what is owed to the broker: heads of free resources, rows without one."""
+def take_due(
+    kinds: Sequence[str], limit: int, *, passing_over: Sequence[int] = ()
+) -> list[Envelope]:
+    """Mark as sent what is owed to the broker: heads of free resources, rows without one.
+
+    :param passing_over: owners whose turn it is not, see :func:`crowding_owners`
+    """
     return _envelopes(
         _TAKE_DUE,
-        {"kinds": list(kinds), "limit": limit, "evidence_age": settings.SEKALI_EVIDENCE_AGE},
+        {
+            "kinds": list(kinds),
+            "limit": limit,
+            "passing_over": list(passing_over),
+            "evidence_age": settings.SEKALI_EVIDENCE_AGE,
+        },
     )
+
+
+_CROWDING = """
+SELECT owner_id FROM operations_operation
+WHERE state = 'pending' AND sent_at IS NOT NULL AND owner_id IS NOT NULL
+GROUP BY owner_id HAVING count(*) >= %(window)s
+"""
+
+
+def crowding_owners() -> list[int]:
+    """Owners who have as many messages in the broker as one owner may."""
+    return [row["owner_id"] for row in _all(_CROWDING, {"window": settings.SEKALI_OWNER_WINDOW})]
 
 
 _TAKE_LOST = """
