@@ -7,11 +7,12 @@ traceback. After start-up the registry only answers questions.
 
 from __future__ import annotations
 
+import hashlib
 import string
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
@@ -25,10 +26,13 @@ if TYPE_CHECKING:
 Payload = dict[str, Any]
 Handler = Callable[["Claim", Payload], Any]
 Backoff = Sequence[float] | float
+T = TypeVar("T")
 
 #: Filled in by accept, beside the fields of the payload.
 _RESOURCE_FIELDS = frozenset({"owner", "id"})
 COMPENSATION_SUFFIX = ".compensate"
+#: Bytes of a resource's name: it is also the key of a lease and of two indexes.
+RESOURCE_LIMIT = 255
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,8 +65,16 @@ class Kind:
     compensates: str = ""
 
     def resource_of(self, *, id: object, owner: object, payload: Payload) -> str:
-        """The name of what must not be worked on twice at once, for one operation."""
-        return self.resource.format(**{**payload, "id": id, "owner": owner})
+        """The name of what must not be worked on twice at once, for one operation.
+
+        At most ``RESOURCE_LIMIT`` bytes: a longer name ends in the digest of the whole.
+        """
+        name = self.resource.format(**{**payload, "id": id, "owner": owner})
+        whole = name.encode()
+        if len(whole) <= RESOURCE_LIMIT:
+            return name
+        digest = hashlib.sha256(whole).hexdigest()
+        return whole[: RESOURCE_LIMIT - len(digest) - 1].decode(errors="ignore") + "~" + digest
 
     @property
     def fifo(self) -> bool:
@@ -150,9 +162,9 @@ def operation(
             max_retries=steps if max_retries is None else max_retries,
             retry_backoff=schedule,
             retry_jitter=retry_jitter,
-            soft_time_limit=soft_time_limit or settings.SEKALI_SOFT_TIME_LIMIT,
-            time_limit=time_limit or settings.SEKALI_TIME_LIMIT,
-            key_retention=key_retention or timedelta(seconds=settings.SEKALI_KEY_RETENTION),
+            soft_time_limit=_given(soft_time_limit, settings.SEKALI_SOFT_TIME_LIMIT),
+            time_limit=_given(time_limit, settings.SEKALI_TIME_LIMIT),
+            key_retention=_given(key_retention, timedelta(seconds=settings.SEKALI_KEY_RETENTION)),
             payload_revision=payload_revision,
             incidental=frozenset(incidental),
             personal=frozenset(personal),
@@ -217,6 +229,10 @@ def _compensation_of(kind: Kind, compensate: Handler) -> Kind:
         key_retention=kind.key_retention,
         compensates=kind.name,
     )
+
+
+def _given(value: T | None, default: T) -> T:
+    return default if value is None else value
 
 
 def _add(kind: Kind) -> None:
