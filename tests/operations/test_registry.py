@@ -36,7 +36,7 @@ def own_registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def declare(name: str = "test.kind", **options: Any) -> Kind:
-    operation(name, serializer=Input, **options)(lambda claim, payload: None)
+    operation(name, serializer=Input, **options)(lambda *_: None)
     return registry.get(name)
 
 
@@ -150,7 +150,7 @@ def test_a_field_added_with_a_default_keeps_old_fingerprints() -> None:
         colour = serializers.CharField(default="red")
 
     before = declare()
-    operation("test.later", serializer=Later)(lambda claim, payload: None)
+    operation("test.later", serializer=Later)(lambda *_: None)
     assert print_of(before, name="a") == print_of(registry.get("test.later"), name="a")
 
 
