@@ -14,13 +14,21 @@ T = TypeVar("T")
 CONTENTION_TRIES = 12
 #: The longest pause between two of these tries, in seconds.
 CONTENTION_PAUSE = 0.25
+#: The same while the database is away.
+AWAY_PAUSE = 1.0
 
 
 class DatabaseUnavailable(Exception):
     """The database does not answer, or could not get through the crowd. Try again later."""
 
 
-def persistently(statement: Callable[[], T]) -> T:
+class RowLocked(DatabaseUnavailable):
+    """Another transaction held the row for longer than ``lock_timeout``."""
+
+
+def persistently(
+    statement: Callable[[], T], *, again: Callable[[], T] | None = None, patience: float = 0
+) -> T:
     """Run one statement of its own transaction that is safe to run twice.
 
     A connection that was kept and has died meanwhile is made anew once: this is the health
@@ -29,27 +37,41 @@ def persistently(statement: Callable[[], T]) -> T:
 
     Inside a transaction nothing can be tried again, and errors come as they are.
 
+    :param again: what to run instead after the first try, whose answer may only be lost
+    :param patience: seconds to wait for a database that is away
+    :raises RowLocked: a row was locked by others
     :raises DatabaseUnavailable: it did not get through
     """
     if connection.in_atomic_block:
         return statement()
+    deadline = time.monotonic() + patience
     reconnected, contended = False, 0
     while True:
         was_connected = connection.connection is not None
         try:
             return statement()
         except (OperationalError, InterfaceError) as error:
+            statement = again or statement
+            if isinstance(error.__cause__, pg.LockNotAvailable):
+                raise RowLocked from error
             if isinstance(error.__cause__, pg.SerializationFailure | pg.DeadlockDetected):
                 contended += 1
                 if contended == CONTENTION_TRIES:
                     raise DatabaseUnavailable("Too many want the same rows.") from error
-                time.sleep(random.uniform(0, min(CONTENTION_PAUSE, 0.004 * 2**contended)))  # noqa: S311
+                _rest(min(CONTENTION_PAUSE, 0.004 * 2**contended))
                 continue
             died = was_connected and _is_dead()
             connection.close()
-            if reconnected or not died:
+            if died and not reconnected:
+                reconnected = True
+            elif time.monotonic() < deadline:
+                _rest(AWAY_PAUSE)
+            else:
                 raise DatabaseUnavailable(type(error).__name__) from error
-            reconnected = True
+
+
+def _rest(longest: float) -> None:
+    time.sleep(random.uniform(0, longest))  # noqa: S311
 
 
 def _is_dead() -> bool:

@@ -7,12 +7,11 @@ import secrets
 import time
 import uuid
 from collections.abc import Callable
-from itertools import count
 from typing import TypeVar
 
 from billiard.common import terminate_handler_fired
 from django.conf import settings
-from django.db import IntegrityError, InterfaceError, OperationalError, connection
+from django.db import IntegrityError
 from psycopg import errors as pg
 
 from locks import Lease, LeaseUnavailable
@@ -22,6 +21,7 @@ from operations.claim import Claim
 from operations.claimed_row import ClaimedRow
 from operations.classify import defer_or_give_up, ending_of
 from operations.crashpoints import reach
+from operations.database import RowLocked, persistently
 from operations.endings import Dead, Defer, Done, Ending, Failure, Refusal, Retry
 from operations.errors import ClaimLost
 from operations.heartbeat import Heartbeat
@@ -136,10 +136,8 @@ def _claim(id: uuid.UUID, kind: Kind, claimed_by: str) -> ClaimedRow | None:
         if _constraint_of(error) != ONE_RUNNING_PER_RESOURCE:
             raise
         return None
-    except OperationalError as error:
-        if isinstance(error.__cause__, pg.LockNotAvailable):
-            return None
-        raise
+    except RowLocked:
+        return None
 
 
 def _park(id: uuid.UUID, kind: Kind) -> Outcome:
@@ -314,28 +312,9 @@ def _publish(woken: list[Envelope]) -> None:
         get_broker().try_publish(envelope)
 
 
-# --- the database, persistently ------------------------------------------------------
-
-
 def _persistently(once: Callable[[], T], again: Callable[[], T] | None = None) -> T:
-    """Run a single statement; try again after a deadlock or on a new connection.
-
-    This is the health check of a kept connection, without a statement of its own. A
-    database that restarts is waited for as long as a claim lasts.
-    """
-    started = time.monotonic()
-    for attempt in count(1):
-        try:
-            return once() if attempt == 1 or again is None else again()
-        except (OperationalError, InterfaceError) as error:
-            over = time.monotonic() - started > settings.SEKALI_CLAIM_TTL
-            if over or isinstance(error.__cause__, pg.LockNotAvailable):
-                raise
-            if not isinstance(error.__cause__, pg.DeadlockDetected | pg.SerializationFailure):
-                log.warning("The database connection is gone: %s", error)
-                connection.close()
-            time.sleep(min(1, 0.05 * 3**attempt) * (0.5 + secrets.randbelow(100) / 200))
-    raise AssertionError("unreachable")
+    """A database that restarts is waited for as long as a claim lasts."""
+    return persistently(once, again=again, patience=settings.SEKALI_CLAIM_TTL)
 
 
 def _constraint_of(error: IntegrityError) -> str:
