@@ -1,8 +1,9 @@
 """The payment gateway: Stripe, called so that a charge is made once.
 
 Amounts are whole numbers in the currency's smallest unit (cents). Every call waits at most
-``CONNECT_TIMEOUT`` for a connection and ``STRIPE_TIMEOUT`` for each piece of the answer
-(both in seconds) and is tried once: when to try again is decided by the operation.
+``CONNECT_TIMEOUT`` for a connection and ``STRIPE_TIMEOUT`` for the answer, its first piece
+and the whole of it (both in seconds), and is tried once: when to try again is decided by
+the operation.
 
 What Stripe answers becomes one of a closed set of outcomes: a :class:`Charge` or
 :class:`Refund`, or one of the exceptions below, all of them :class:`GatewayError`.
@@ -10,6 +11,7 @@ What Stripe answers becomes one of a closed set of outcomes: a :class:`Charge` o
 
 import os
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -414,6 +416,30 @@ def _retry_after(error: stripe.StripeError) -> float | None:
         return None
 
 
+class _BoundedSession(requests.Session):
+    """Gives an answer up that keeps dripping: the library's time-out is for each read."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self._seconds = seconds
+
+    def send(self, request: requests.PreparedRequest, **kwargs: Any) -> requests.Response:
+        end = time.monotonic() + CONNECT_TIMEOUT + self._seconds
+        response = super().send(request, **{**kwargs, "stream": True})
+        body = bytearray()
+        try:
+            while piece := response.raw.read1(decode_content=True):
+                body += piece
+                if time.monotonic() > end:
+                    raise TimeoutError(f"The answer took longer than {self._seconds:g} s.")
+        except BaseException:
+            response.close()  # with what nobody has read of it
+            raise
+        response._content = bytes(body)
+        response._content_consumed = True
+        return response
+
+
 class _Kept(threading.local):
     """This thread's client and what it was made for."""
 
@@ -435,7 +461,7 @@ def _client() -> stripe.StripeClient:
     if _kept.made_for != wanted:
         if not settings.STRIPE_API_KEY:
             raise GatewayUnavailable("STRIPE_API_KEY is not set.")
-        session = requests.Session()
+        session = _BoundedSession(timeout)
         # Or a password in a .netrc file would take the API key's place.
         session.auth = _keep_authorization
         base = settings.STRIPE_API_BASE.rstrip("/")

@@ -125,6 +125,27 @@ def test_what_breaks_below_http_is_about_the_moment_and_found_out_in_time(
     assert time.monotonic() - started < 3
 
 
+def _drip(connection: socket.socket, over: threading.Event) -> None:
+    connection.recv(4096)
+    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
+    while not over.wait(0.02):
+        connection.sendall(b" ")
+
+
+@both
+def test_an_answer_that_drips_is_given_up_in_time(
+    ask: Callable[[str, Settings], Exception], settings: Settings
+) -> None:
+    """B5: no single read is slow; the time is for the whole."""
+    wire = Wire(_drip)
+    started = time.monotonic()
+    try:
+        ask(f"http://{wire.address}", settings)
+    finally:
+        wire.close()
+    assert time.monotonic() - started < 5
+
+
 @both
 def test_a_name_that_is_not_found_is_about_the_moment(
     ask: Callable[[str, Settings], Exception], settings: Settings
