@@ -5,8 +5,10 @@ held by system checks (``operations/checks.py``), so a value that breaks one sto
 process before it does harm.
 """
 
+import ssl
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from redis.backoff import NoBackoff
 from redis.retry import Retry
@@ -140,9 +142,6 @@ DATABASES = {
 #: ``redis://``, ``rediss://``, ``sentinel://`` or ``amqp://``, ``amqps://``; see
 #: docs/brokers.md for each.
 BROKER_URL = env.text("BROKER_URL", "redis://localhost:6379/0")
-if BROKER_URL.startswith("rediss://") and "ssl_cert_reqs" not in BROKER_URL:
-    # Kombu would accept any certificate.
-    BROKER_URL += ("&" if "?" in BROKER_URL else "?") + "ssl_cert_reqs=required"
 LOCKS_URL = env.text("LOCKS_URL", "redis://localhost:6379/1")
 CACHE_URL = env.text("CACHE_URL", "redis://localhost:6379/2")
 #: How long one call to the lease server may take; below a quarter of the lease TTL.
@@ -308,6 +307,15 @@ _broker_timeout = 1.0 if SEKALI_ROLE == "api" else 5.0
 SEKALI_PUBLISH_TIMEOUT = _broker_timeout
 
 CELERY_BROKER_URL = BROKER_URL
+# Left to itself kombu accepts any certificate.
+CELERY_BROKER_USE_SSL = {
+    "rediss": {"ssl_cert_reqs": ssl.CERT_REQUIRED},
+    "amqps": {
+        "cert_reqs": ssl.CERT_REQUIRED,
+        "ca_certs": env.text("BROKER_CA_CERTS") or None,
+        "server_hostname": urlsplit(BROKER_URL).hostname,
+    },
+}.get(urlsplit(BROKER_URL).scheme, False)
 CELERY_BROKER_TRANSPORT_OPTIONS: dict[str, Any]
 if BROKER_URL.startswith("amqp"):
     CELERY_BROKER_TRANSPORT_OPTIONS = {

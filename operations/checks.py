@@ -26,6 +26,15 @@ def check_order_of_timeouts(**_: Any) -> list[CheckMessage]:
             ("SEKALI_VISIBILITY_TIMEOUT", settings.SEKALI_VISIBILITY_TIMEOUT),
         ),
         (
+            "operations.E008",
+            (
+                "RabbitMQ's consumer_timeout must be above every time_limit, or it closes the "
+                "channel of a worker that is still at work."
+            ),
+            ("time_limit", hardest),
+            ("SEKALI_CONSUMER_TIMEOUT", settings.SEKALI_CONSUMER_TIMEOUT),
+        ),
+        (
             "operations.E002",
             "The soft time limit must be below the hard one, or no handler can react.",
             ("SEKALI_SOFT_TIME_LIMIT", settings.SEKALI_SOFT_TIME_LIMIT),

@@ -34,6 +34,7 @@ class Session:
             url,
             connect_timeout=min(timeout, 2),
             heartbeat=0,
+            ssl=settings.CELERY_BROKER_USE_SSL,
             transport_options={"read_timeout": timeout, "write_timeout": timeout},
         )
         self._connection: amqp.Connection = self._kombu.connect()  # type: ignore[no-untyped-call]

@@ -166,6 +166,12 @@ class RabbitServer(Server):
             for queue in queues:
                 channel.queue_purge(queue)
 
+    def wipe(self) -> None:
+        """Have it forget everything: queues, exchanges, messages; connections are cut."""
+        self.ctl("delete_vhost", "/")
+        self.ctl("add_vhost", "/")
+        self.ctl("set_permissions", "tests", ".*", ".*", ".*")
+
     def settle(self) -> None:
         """Have new queues written down.
 
@@ -177,7 +183,11 @@ class RabbitServer(Server):
 
     def queues(self) -> list[str]:
         """The names of all queues."""
-        return [line for line in self.ctl("--no-table-headers", "list_queues", "name").splitlines() if line.strip()]
+        return [
+            line
+            for line in self.ctl("--no-table-headers", "list_queues", "name").splitlines()
+            if line.strip()
+        ]
 
     def ctl(self, *arguments: str) -> str:
         """``rabbitmqctl``; returns what it printed."""

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
+from amqp.exceptions import NotFound
 from django.conf import LazySettings
 
 from deploy.local.account import server_account
@@ -57,19 +58,29 @@ class Platform:
 
 @pytest.fixture(scope="session")
 def rabbit_server(lab: Lab) -> Iterator[RabbitServer]:
-    """A RabbitMQ of the tests' own, running, with all queues."""
+    """A RabbitMQ of the tests' own, running."""
     server = rabbitmq(lab, server_account())
     try:
         server.start()
+        yield server
+    finally:
+        server.close()
+
+
+def empty(server: RabbitServer) -> None:
+    """Have it run with all queues, and nothing in them."""
+    server.recover()
+    queues = [*TASK_QUEUES, DEAD_LETTER]
+    try:
+        server.flush(queues)
+    except NotFound:
         with server.connect() as connection:
             channel = connection.channel()
             rabbitmq_topology.declare_dead_letter(channel)
             for name in TASK_QUEUES:
                 rabbitmq_topology.declare_task_queue(channel, name)
         server.settle()
-        yield server
-    finally:
-        server.close()
+        server.flush(queues)
 
 
 @pytest.fixture(params=["redis", "rabbitmq"])
@@ -87,8 +98,7 @@ def platform(
         server = request.getfixturevalue("broker")
     else:
         server = request.getfixturevalue("rabbit_server")
-        server.recover()
-        server.flush([*TASK_QUEUES, DEAD_LETTER])
+        empty(server)
     settings.BROKER_URL = server.url
     name = request.node.name[:60].replace("/", "_")
     with Stack(lab, database, broker_url=server.url, name=name) as stack:

@@ -1,0 +1,1 @@
+"""Celery as it comes, for negative controls: without our transport, consumer and fixup."""
