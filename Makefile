@@ -10,6 +10,9 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check 
 PIP_COMPILE := .local/lock/bin/pip-compile --quiet --allow-unsafe --strip-extras \
 	--generate-hashes --no-emit-index-url --no-emit-find-links --no-emit-trusted-host
 
+# Each of the processes has servers of its own; most of a test's time is waiting.
+PARALLEL ?= --numprocesses 3 --dist loadfile
+
 .PHONY: up down test test-full lint system-tools lock clean
 .DEFAULT_GOAL := up
 
@@ -21,10 +24,10 @@ down: $(INSTALLED)
 	@$(BIN)/python -m deploy.local.up --down
 
 test: $(INSTALLED_DEV)
-	$(BIN)/python -m pytest -m "not full"
+	$(BIN)/python -m pytest $(PARALLEL) -m "not full"
 
 test-full: $(INSTALLED_DEV)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(PARALLEL)
 
 lint: $(INSTALLED_DEV)
 	$(BIN)/ruff check .

@@ -16,13 +16,13 @@ _unexpected: list[str] = []
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     if os.environ.get("CI") != "true" or not report.skipped or hasattr(report, "wasxfail"):
         return
-    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    reason = report.longrepr[2] if isinstance(report.longrepr, tuple | list) else str(report.longrepr)
     _check(report.nodeid, reason)
 
 
 def pytest_collectreport(report: pytest.CollectReport) -> None:
     if os.environ.get("CI") == "true" and report.skipped:
-        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple | list) else str(report.longrepr)
         _check(report.nodeid, reason)
 
 
