@@ -13,11 +13,9 @@ from django.conf import settings
 
 
 class Breaker:
-    """Safe for threads."""
+    """Safe for threads. A server that failed is not asked for ``settings.CACHE_REST`` s."""
 
-    def __init__(self, rest: float) -> None:
-        """:param rest: seconds for which a server that failed is not asked"""
-        self._rest = rest
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._ask_again_at = 0.0
 
@@ -35,12 +33,12 @@ class Breaker:
             if now < self._ask_again_at:
                 return False
             if self._ask_again_at:
-                self._ask_again_at = now + self._rest
+                self._ask_again_at = now + _rest()
             return True
 
     def failed(self) -> None:
         """The server did not answer."""
-        self._ask_again_at = time.monotonic() + self._rest
+        self._ask_again_at = time.monotonic() + _rest()
 
     def succeeded(self) -> None:
         """The server answered."""
@@ -55,8 +53,12 @@ os.register_at_fork(after_in_child=_breakers.clear)
 
 
 def breaker_for(url: str) -> Breaker:
-    """This process's breaker for the server at ``url``; it rests ``settings.CACHE_REST`` s."""
+    """This process's breaker for the server at ``url``."""
     try:
         return _breakers[url]
     except KeyError:
-        return _breakers.setdefault(url, Breaker(float(getattr(settings, "CACHE_REST", 2))))
+        return _breakers.setdefault(url, Breaker())
+
+
+def _rest() -> float:
+    return float(getattr(settings, "CACHE_REST", 2))

@@ -37,6 +37,8 @@ class Proxy:
         self._closed = False
         #: Requests that reached the server, each as it was sent.
         self.requests: list[bytes] = []
+        #: Requests that a black hole has taken.
+        self.swallowed: list[bytes] = []
         threading.Thread(target=self._accept, daemon=True).start()
 
     def drop_request(self, match: bytes = b"") -> None:
@@ -124,6 +126,7 @@ class Proxy:
             if self._delay:
                 time.sleep(self._delay)
             if self._silent:
+                self.swallowed.append(chunk)
                 continue
             fault = self._fault_for(chunk)
             if fault is None or fault(link, chunk):

@@ -8,14 +8,12 @@ from django.core.cache import caches
 from pytest_django import DjangoAssertNumQueries, Settings
 
 from locks.cache import records
+from locks.cache.breaker import breaker_for
 from tests.lab.proxy import Proxy
 from tests.lab.services import ValkeyServer
 from tests.lab.waiting import wait_until
 from tests.locks.cache.shelf import Shelf, in_thread, make_due
 from tests.locks.conftest import SpareServers
-
-#: Seconds: CACHE_TIMEOUT.
-TIMEOUT = 0.25
 
 
 def test_a_frozen_cache_costs_one_time_out_however_many_calls(
@@ -28,33 +26,29 @@ def test_a_frozen_cache_costs_one_time_out_however_many_calls(
         shelf.get(name)
     wire.black_hole()
     began = time.monotonic()
-    shelf.put("a", 2)
-    assert shelf.get("a") == 2
-    assert time.monotonic() - began < 2 * TIMEOUT
-    began = time.monotonic()
-    for value in range(3, 23):
+    for value in range(2, 22):
         shelf.put("a", value)
         assert shelf.get("a") == value
         shelf.count_up("b")
-        assert shelf.entry.get_many([{"name": "a"}, {"name": "b"}]) == [value, value - 1]
-    assert time.monotonic() - began < TIMEOUT + 1, "twenty rounds of five calls"
+        assert shelf.entry.get_many([{"name": "a"}, {"name": "b"}]) == [value, value]
+    assert len(wire.swallowed) == 1, "of a hundred calls"
+    assert time.monotonic() - began < 10
 
 
 def test_after_its_rest_one_reader_asks_for_all(
     shelf: Shelf, wire: Proxy, settings: Settings
 ) -> None:
     """E7"""
-    settings.CACHE_REST = 0.4
+    settings.CACHE_REST = 1.5
     shelf.put()
     shelf.get()
     wire.black_hole()
     shelf.get()
-    time.sleep(0.45)
-    began = time.monotonic()
-    readers = [in_thread(lambda: (shelf.get(), time.monotonic() - began)) for _ in range(8)]
-    answers = [reader.result(10) for reader in readers]
-    assert [value for value, _ in answers] == [1] * 8
-    assert len([took for _, took in answers if took >= TIMEOUT]) == 1
+    wait_until(lambda: not breaker_for(wire.url).is_open)
+    wire.swallowed.clear()
+    readers = [in_thread(shelf.get) for _ in range(8)]
+    assert [reader.result(10) for reader in readers] == [1] * 8
+    assert len(wire.swallowed) == 1
 
 
 def test_a_cache_that_comes_back_is_used_again(
@@ -65,7 +59,7 @@ def test_a_cache_that_comes_back_is_used_again(
     wire.black_hole()
     assert shelf.get() == 1
     wire.heal()
-    time.sleep(0.25)
+    wait_until(lambda: not breaker_for(wire.url).is_open)
     shelf.get()
     with django_assert_num_queries(0):
         assert shelf.get() == 1
@@ -80,13 +74,11 @@ def test_a_killed_cache_costs_nothing_and_its_successor_is_found(
     shelf.put()
     assert shelf.get() == 1
     cache_server.kill()
-    began = time.monotonic()
     for value in range(10):
         shelf.put(value=value)
         assert shelf.get() == value
-    assert time.monotonic() - began < 2
     cache_server.start()
-    time.sleep(0.1)
+    wait_until(lambda: not breaker_for(cache_server.url).is_open)
     shelf.loads.clear()
     assert [shelf.get() for _ in range(3)] == [9, 9, 9]
     assert shelf.loads == ["a"]
@@ -106,7 +98,7 @@ def test_a_slow_cache_gives_right_answers(shelf: Shelf, wire: Proxy) -> None:
         shelf.count_up()
         assert shelf.get() == shelf.get()
     assert shelf.get() == 4
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 10
 
 
 @pytest.mark.parametrize("command", [b"\r\nGET\r\n", b"\r\nEVALSHA\r\n", b"\r\nDEL\r\n"])

@@ -19,8 +19,13 @@ LOAD = 0.5
 @pytest.fixture(scope="module")
 def crowd(lab: Lab, django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[Crowd]:
     lab.cache.start()
-    with Crowd(4, {"DATABASE_URL": lab.postgres.url_of(DATABASE)}) as crowd:
+    with Crowd(4, environment(lab)) as crowd:
         yield crowd
+
+
+def environment(lab: Lab) -> dict[str, str]:
+    # A busy machine may take long to open two hundred database connections.
+    return {"DATABASE_URL": lab.postgres.url_of(DATABASE), "CACHE_LOAD_WAIT": "30"}
 
 
 @pytest.fixture(autouse=True)
@@ -70,12 +75,13 @@ def test_after_a_load_that_fails_another_reader_loads(crowd: Crowd) -> None:
     assert at_once(loads) == 1
 
 
+@pytest.mark.full
 @pytest.mark.timeout(60)
 def test_when_the_one_that_loads_dies_the_others_load_under_a_global_limit(
     lab: Lab, crowd: Crowd
 ) -> None:
     """E5: after a bounded wait; and once the lease is over the value is cached again."""
-    with Crowd(1, {"DATABASE_URL": lab.postgres.url_of(DATABASE)}) as victim:
+    with Crowd(1, environment(lab)) as victim:
         victim.begin("strict", "hot", 1, 30)
         with lab.cache.client() as client:
             wait_until(lambda: client.keys("*hot!fill"), message="nobody loads")
@@ -90,10 +96,12 @@ def test_when_the_one_that_loads_dies_the_others_load_under_a_global_limit(
     wait_until(lambda: not crowd.read("strict", "hot", 4)[1], timeout=10)
 
 
+@pytest.mark.full
 def test_a_load_slower_than_the_wait_is_not_waited_for(crowd: Crowd) -> None:
     """E5: nobody waits for ever; at most sixteen load besides."""
     readings, loads = crowd.read("strict", "hot", 40, [1.8, 0.05])
     assert [reading.value for reading in readings] == [1] * 40
     assert len(loads) > 4
     assert at_once(loads) <= 16 + 1
-    assert sorted(reading.took for reading in readings)[20] < 1.7
+    first_end = min(load.ended for load in loads if load.ended - load.began > 1)
+    assert sum(load.began < first_end for load in loads) > 1, "none began before it ended"
