@@ -12,10 +12,12 @@ from pytest_django import DjangoAssertNumQueries
 
 from locks.cache import CacheEntry, counts, records
 from locks.cache.audit import audit
+from locks.cache.breaker import breaker_for
 from locks.cache.metrics import totals
 from locks.cache.store import Store
 from tests.lab.proxy import Proxy
 from tests.lab.services import ValkeyServer
+from tests.lab.waiting import wait_until
 from tests.locks.cache.shelf import Shelf, in_thread, make_due
 
 
@@ -86,6 +88,7 @@ def test_reads_loads_and_invalidations_are_counted(shelf: Shelf, wire: Proxy) ->
     shelf.get()
     shelf.count_up()
     wire.heal()
+    wait_until(lambda: not breaker_for(wire.url).is_open)
     counted = totals()[shelf.entry.name]
     expected: dict[counts.Name, int] = {
         "hit": 2,
