@@ -18,7 +18,7 @@ _CHANGING = re.compile(
     | (?P<uuid> \b[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}\b )
     | (?P<address> \b0x[0-9a-f]+\b )
     | (?P<time> \b\d{4}-\d\d-\d\d(?:[T\s]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)? )
-    | (?P<email> [\w.+-]+@[\w-]+(?:\.[\w-]+)+ )
+    | (?P<email> (?<![\w.+-])[\w.+-]{1,64}@[\w-]+(?:\.[\w-]+)+ )
     | (?P<ip> \b(?:\d{1,3}\.){3}\d{1,3}\b | \[?(?:[0-9a-f]{0,4}:){2,7}[0-9a-f]{1,4}\]? (?![\w.]) )
     | (?P<named> \b[a-z]{2,8}_(?=[a-z]*\d|\d*[a-z]*[A-Z])[0-9A-Za-z]{6,}\b )
     | (?P<id> \b(?=[a-z]*\d)(?=\d*[a-z])[0-9a-z]{8,}\b )
@@ -35,7 +35,7 @@ def normalised(message: str) -> str:
 
     Numbers that tell one fault from another stay: statuses, error codes.
     """
-    return _CHANGING.sub(_placeholder, _BLANK.sub(" ", message)).strip()[:500]
+    return _CHANGING.sub(_placeholder, _BLANK.sub(" ", message[:2_000])).strip()[:500]
 
 
 def _placeholder(match: re.Match[str]) -> str:

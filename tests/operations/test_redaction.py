@@ -4,6 +4,7 @@ import io
 import json
 import logging
 import sys
+import time
 
 import pytest
 from django.conf import settings
@@ -12,6 +13,7 @@ from operations.executor import Outcome, execute
 from operations.logs import JSONFormatter
 from operations.models import Attempt, DeadLetter
 from operations.redaction import HIDDEN, hiding, redact
+from operations.signature import normalised
 from tests.lab.accepting import accept
 
 SECRETS = [
@@ -100,3 +102,16 @@ def test_a_log_line_is_redacted_with_its_traceback() -> None:
     line = json.loads(JSONFormatter().format(record))
     assert line["message"] == f"token={HIDDEN}"
     assert "hunter22" not in line["traceback"]
+
+
+@pytest.mark.parametrize(
+    "evil",
+    ["a-" * 20_000, "eyJ" * 10_000, "://a" * 10_000, "pass-key-" * 5_000, "1 " * 20_000]
+    + ["-----BEGIN PRIVATE KEY-----" * 2_000, "eyJaaaaaa-" * 5_000, "a." * 20_000],
+)
+def test_no_text_takes_long(evil: str) -> None:
+    """H2: messages come from outside."""
+    started = time.process_time()
+    redact(evil)
+    normalised(evil)
+    assert time.process_time() - started < 1
