@@ -106,8 +106,17 @@ def test_a_log_line_is_redacted_with_its_traceback() -> None:
 
 @pytest.mark.parametrize(
     "evil",
-    ["a-" * 20_000, "eyJ" * 10_000, "://a" * 10_000, "pass-key-" * 5_000, "1 " * 20_000]
-    + ["-----BEGIN PRIVATE KEY-----" * 2_000, "eyJaaaaaa-" * 5_000, "a." * 20_000],
+    [
+        "a-" * 20_000,
+        "a." * 20_000,
+        "eyJ" * 10_000,
+        "eyJaaaaaa-" * 5_000,
+        "://a" * 10_000,
+        "pass-key-" * 5_000,
+        "1 " * 20_000,
+        "-----BEGIN PRIVATE KEY-----" * 2_000,
+    ],
+    ids=lambda evil: evil[:6],
 )
 def test_no_text_takes_long(evil: str) -> None:
     """H2: messages come from outside."""
