@@ -86,6 +86,8 @@ def test_an_invalidation_of_the_whole_entry_stops_a_late_reader_too(
     shelf.entry.invalidate_all()
     shelf.gate.set()
     assert late.result(5) == 1
+    with cache_server.client() as client:
+        assert client.get(f"sekali:1:{shelf.entry.key(name='a')}") is None
     assert shelf.get() == 2
 
 
