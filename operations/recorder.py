@@ -21,6 +21,7 @@ from operations.crashpoints import reach
 from operations.diagnosis import Diagnosis, diagnose
 from operations.endings import Failure
 from operations.outcomes import Category
+from operations.redaction import redact
 from operations.signature import signature
 
 log = logging.getLogger(__name__)
@@ -88,7 +89,7 @@ def _record(message: DeadMessage) -> None:
         "queue": storable(message.queue)[:255],
         "kind": storable(found.task)[:100],
         "error_type": found.error_type,
-        "message": storable(detail)[:MESSAGE_LIMIT],
+        "message": storable(redact(detail))[:MESSAGE_LIMIT],
         "signature": signature(Category.UNROUTABLE, found.error_type, found.detail, ""),
     }
     try:
