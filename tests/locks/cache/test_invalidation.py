@@ -1,10 +1,13 @@
 """Invalidation: after the commit, and never without it."""
 
+from functools import partial
+
 import pytest
 from django.db import connection, transaction
 from pytest_django import DjangoAssertNumQueries
 
 from locks.cache import CacheEntry, invalidate, records
+from locks.cache.breaker import breaker_for
 from locks.models import InvalidationRecord
 from tests.lab.proxy import Proxy
 from tests.lab.services import ValkeyServer
@@ -247,3 +250,18 @@ def test_more_records_than_a_batch_are_applied_in_one_round(
     make_due()
     assert records.apply_due() == 25
     assert records.pending().number == 0
+
+
+def test_a_record_stays_until_the_cache_has_answered(shelf: Shelf, wire: Proxy) -> None:
+    """E4: the cache goes away while the record is applied, or its answer does."""
+    shelf.put()
+    shelf.count_up()
+    for fault in (wire.black_hole, partial(wire.drop_reply, b"DEL")):
+        make_due()
+        fault()
+        assert records.apply_due() == 0
+        assert records.pending().number == 1
+        wire.heal()
+        wait_until(lambda: not breaker_for(wire.url).is_open)
+    make_due()
+    assert records.apply_due() == 1
