@@ -79,7 +79,7 @@ class Dispatcher:
 
     def _send_due(self) -> int:
         sent = 0
-        held, crowding = controls.held(), verbs.crowding_owners()
+        held, crowding = controls.held(), verbs.crowding()
         running = [k for k in registry.kinds() if k.name not in held or not held[k.name].paused]
         for kinds, most in self._outflow.grants(running):
             limit = settings.SEKALI_DISPATCH_BATCH

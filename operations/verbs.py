@@ -58,6 +58,13 @@ class Envelope(NamedTuple):
     kind: str
 
 
+class Crowding(NamedTuple):
+    """An owner, and the kind of which he has enough messages in the broker."""
+
+    owner: int
+    kind: str
+
+
 @dataclass(frozen=True)
 class Accepted:
     """An operation as a client may see it, and whether this request made it."""
@@ -128,10 +135,13 @@ WITH record AS (
         WHERE control.kind = %(kind)s
           AND (NOT control.accepting OR control.shed_until > statement_timestamp()))
     ON CONFLICT (owner_id, kind, key) DO NOTHING
-    RETURNING operation_id, %(send)s AND NOT {_HELD.format(k="%(kind)s")} AND NOT COALESCE((
-        SELECT state = 'pending' FROM operations_operation AS earlier
-        WHERE earlier.owner_id = %(owner)s ORDER BY seq DESC OFFSET %(burst)s LIMIT 1
-    ), false) AS send
+    RETURNING operation_id, %(send)s AND NOT {_HELD.format(k="%(kind)s")} AND (
+        SELECT count(*) <= %(burst)s FROM (
+            SELECT kind, state FROM operations_operation AS earlier
+            WHERE earlier.owner_id = %(owner)s ORDER BY seq DESC LIMIT 2 * %(burst)s
+        ) AS latest
+        WHERE kind = %(kind)s AND state = 'pending'
+    ) AS send
 )
 INSERT INTO operations_operation
     (id, owner_id, kind, payload, payload_revision, resource, state, claimed_by, not_before,
@@ -347,6 +357,7 @@ WITH freed AS (
     SET state = 'dead', due_at = NULL, finished_at = statement_timestamp(), version = version + 1,
         error = %(error)s::jsonb
     WHERE id = %(id)s AND state = 'pending'
+      AND deferred_since < statement_timestamp() - %(limit)s * interval '1 second'
     RETURNING id, kind, resource, attempts, created_at, started_at
 ), letter AS (
     INSERT INTO operations_deadletter
@@ -370,6 +381,7 @@ def give_up_waiting(id: uuid.UUID, failure: Failure) -> list[Envelope]:
         _GIVE_UP_WAITING,
         {
             "id": id,
+            "limit": settings.SEKALI_DEFER_LIMIT,
             "error": json.dumps(problems.of_failure(failure)),
             "category": failure.category,
             "error_type": failure.error_type,
@@ -988,7 +1000,9 @@ WITH due AS (
     SELECT o.id FROM operations_operation AS o
     WHERE o.state = 'pending' AND o.sent_at IS NULL AND o.due_at <= statement_timestamp()
       AND o.not_before <= statement_timestamp() AND o.kind = ANY(%(kinds)s)
-      AND (o.owner_id IS NULL OR o.owner_id <> ALL(%(passing_over)s::int[]))
+      AND NOT EXISTS (SELECT 1 FROM unnest(%(owners)s::int[], %(theirs)s::text[])
+                          AS crowding(owner_id, kind)
+                      WHERE crowding.owner_id = o.owner_id AND crowding.kind = o.kind)
       AND (o.resource = '' OR NOT EXISTS (
         SELECT 1 FROM operations_operation AS other
         WHERE other.resource = o.resource AND other.id <> o.id
@@ -1006,33 +1020,35 @@ RETURNING o.id, o.kind
 
 
 def take_due(
-    kinds: Sequence[str], limit: int, *, passing_over: Sequence[int] = ()
+    kinds: Sequence[str], limit: int, *, passing_over: Sequence[Crowding] = ()
 ) -> list[Envelope]:
     """Mark as sent what is owed to the broker: heads of free resources, rows without one.
 
-    :param passing_over: owners whose turn it is not, see :func:`crowding_owners`
+    :param passing_over: whose turn it is not, see :func:`crowding`
     """
     return _envelopes(
         _TAKE_DUE,
         {
             "kinds": list(kinds),
             "limit": limit,
-            "passing_over": list(passing_over),
+            "owners": [one.owner for one in passing_over],
+            "theirs": [one.kind for one in passing_over],
             "evidence_age": settings.SEKALI_EVIDENCE_AGE,
         },
     )
 
 
 _CROWDING = """
-SELECT owner_id FROM operations_operation
+SELECT owner_id AS owner, kind FROM operations_operation
 WHERE state = 'pending' AND sent_at IS NOT NULL AND owner_id IS NOT NULL
-GROUP BY owner_id HAVING count(*) >= %(window)s
+GROUP BY owner_id, kind HAVING count(*) >= %(window)s
 """
 
 
-def crowding_owners() -> list[int]:
-    """Owners who have as many messages in the broker as one owner may."""
-    return [row["owner_id"] for row in _all(_CROWDING, {"window": settings.SEKALI_OWNER_WINDOW})]
+def crowding() -> list[Crowding]:
+    """Owners who have as many messages of a kind in the broker as one owner may."""
+    window = {"window": settings.SEKALI_OWNER_WINDOW}
+    return [Crowding(row["owner"], row["kind"]) for row in _all(_CROWDING, window)]
 
 
 _TAKE_LOST = """

@@ -34,6 +34,9 @@ def test_one_owner_has_so_many_messages_in_the_broker_and_no_more(
     single = accept(KIND, publish=False, user=light)
     dispatcher.round()
     assert Operation.objects.get(pk=single).sent_at is not None
+    other_queue = accept("scripted.split", publish=False, user=heavy)
+    dispatcher.round()
+    assert Operation.objects.get(pk=other_queue).sent_at is not None
     Operation.objects.filter(sent_at__isnull=False).update(
         state="cancelled", finished_at="2026-01-01T00:00:00Z", due_at=None
     )
@@ -50,6 +53,8 @@ def test_who_has_a_backlog_leaves_publishing_to_the_dispatcher(
     ids = [accept(KIND, publish=True, user=heavy) for _ in range(20)]
     sent = [Operation.objects.get(pk=id).sent_at is not None for id in ids]
     assert sent == [True] * 6 + [False] * 14
+    elsewhere = accept("scripted.split", user=heavy)
+    assert Operation.objects.get(pk=elsewhere).sent_at is not None
     assert Operation.objects.get(pk=accept(KIND, user=light)).sent_at is not None
 
 
