@@ -11,6 +11,7 @@ from django.conf import settings
 from kombu.connection import Connection
 
 from operations.broker.interface import Outgoing
+from operations.broker.rabbitmq_frames import frames_of
 from operations.broker.rabbitmq_topology import declare_dead_letter, declare_task_queue
 
 T = TypeVar("T")
@@ -65,12 +66,12 @@ class Session:
                 self.declare_dead_letter()
                 declare_task_queue(self.channel, queue)
                 self._declared.add(queue)
-            # The broker counts what is published on the channel; so do we.
-            self._published += 1
-            self._unconfirmed.add(self._published)
-            self._publisher.basic_publish(
-                _amqp_message(message), exchange="", routing_key=queue, mandatory=True
-            )
+        channel, frame_max = self._publisher.channel_id, self._connection.frame_max
+        frames = b"".join(frames_of(message, channel, frame_max) for message in messages)
+        # The broker counts what is published on the channel; so do we.
+        first, self._published = self._published + 1, self._published + len(messages)
+        self._unconfirmed.update(range(first, self._published + 1))
+        self._connection.transport.write(frames)
         self._wait_for_confirms()
         if self._refused:
             self._declared.clear()
@@ -169,16 +170,3 @@ class Sessions:
             session.close()
         else:
             self._free.put_nowait(session)
-
-
-def _amqp_message(message: Outgoing) -> amqp.Message:
-    template = message.template
-    return amqp.Message(
-        template.body_of(message.id),
-        content_type="application/json",
-        content_encoding="utf-8",
-        application_headers=template.headers_of(message.id, message.request_id),
-        correlation_id=message.id,
-        delivery_mode=2,
-        priority=0,
-    )
