@@ -6,9 +6,15 @@ that is killed, whoever killed it.
 
 Who finds no place waits a moment, since calls are short while all is well. When those in
 all places have been there for longer than that moment, there is no point in it.
+
+The share is rounded up: a pool of less than four processes has a place for each with the
+usual share, and is kept from waiting as a whole only by the breaker. Rounded down, half of
+a pool of two could never call, while all is well too. Who wants the protection starts more
+processes, or workers of their own for other queues.
 """
 
 import fcntl
+import math
 import os
 import struct
 import threading
@@ -54,7 +60,7 @@ class Bulkhead:
             yield True
             return
         file, size = _pool
-        places = max(1, int(size * self._share))
+        places = math.ceil(round(size * self._share, 6))
         # A lock of the file is the process's; one that has threads takes one place for all.
         if not self._mine.acquire(blocking=False):
             yield True

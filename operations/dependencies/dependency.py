@@ -20,7 +20,8 @@ log = logging.getLogger(__name__)
 
 #: Seconds for which a look at the shared state is good enough.
 LOOK_TTL = 0.5
-#: A bulkhead without a place is asked again after this long, in seconds.
+#: A bulkhead without a place is asked again after this long, in seconds, however long an
+#: operation has waited: a place is soon free, and who stays away longer is overtaken.
 NO_PLACE_DELAY = 1.0
 
 _WHY = {
@@ -47,7 +48,7 @@ class Dependency:
     :param total_timeout: seconds a call takes at most
     :param answers: exceptions by which the client tells an answer
     :param share: of a worker's pool that may wait for it at once, above 0 and at most 1;
-        one process at least
+        rounded up
     """
 
     def __init__(
@@ -88,11 +89,7 @@ class Dependency:
         attempt = current()
         with self._bulkhead.place() as place:
             if not place:
-                raise NotReady(
-                    spread(NO_PLACE_DELAY, attempt.waited),
-                    f"{self.name} holds its share of the pool already.",
-                    dependency=self.name,
-                )
+                raise self._no_place()
             who = secrets.token_hex(8)
             answer = self._admit(who, first=self.name not in attempt.counted, retry=attempt.retry)
             if not answer.allowed:
@@ -131,9 +128,22 @@ class Dependency:
         return seen
 
     def refusal(self, waited: float) -> NotReady | None:
-        """What an attempt would be told by a call now, as far as a look can tell."""
+        """What an attempt would be told by a call now, as far as a look can tell.
+
+        Asked before anything has begun; it may wait for a place as a call does.
+        """
         seen = self.look()
-        return self._not_now("open", seen.wait, waited) if seen.state == "open" else None
+        if seen.state == "open":
+            return self._not_now("open", seen.wait, waited)
+        with self._bulkhead.place() as place:
+            return None if place else self._no_place()
+
+    def _no_place(self) -> NotReady:
+        return NotReady(
+            spread(NO_PLACE_DELAY, 0),
+            f"{self.name} holds its share of the pool already.",
+            dependency=self.name,
+        )
 
     def _not_now(self, verdict: str, wait: float, waited: float) -> NotReady:
         return NotReady(spread(wait, waited), _WHY[verdict].format(self.name), dependency=self.name)

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 import uuid
 from collections.abc import Iterator
 
@@ -184,6 +185,28 @@ def test_sixty_buyers_and_five_messages_for_each(stack: Stack, sandbox: StackSan
     assert market.agrees()
     get_broker().publish([Envelope(id, KIND) for id in ids])
     wait_until(lambda: broker_is_empty(stack), message="messages are left")
+    assert market.agrees()
+
+
+@pytest.mark.req("B7", "G2", "I1")
+@pytest.mark.parametrize(("concurrency", "places"), [(2, 2), (4, 3)])
+def test_a_slow_gateway_slows_purchases_down_and_no_more(
+    stack: Stack, sandbox: StackSandbox, concurrency: int, places: int
+) -> None:
+    """B7 G2 I1: the calls decide how long it takes, not waits between them; and the
+    first attempt at each is the only one that calls."""
+    stack.start(apis=0, workers=0)
+    stack.add_worker(concurrency=concurrency)
+    market = Market.opened(sandbox, pieces=30)
+    sandbox.faults(gateway={"mode": "slow", "delay_s": 0.5, "reads": True})
+    ids = [market.order() for _ in range(8 * places)]
+
+    began = time.monotonic()
+    get_broker().publish([Envelope(id, KIND) for id in ids])
+
+    states = settle_down(*ids, timeout=2.5 * 8 * 0.5 + 2)
+    print(f"{time.monotonic() - began:.1f} s of 4 s")  # noqa: T201  (the measurement)
+    assert states == ["done"] * len(ids)
     assert market.agrees()
 
 

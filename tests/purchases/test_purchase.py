@@ -11,9 +11,10 @@ from pytest_django import Settings
 from inventory.holdings import Holdings, holdings_of
 from operations.executor import Outcome
 from operations.models import Attempt, DeadLetter, Operation
-from purchases import gateway
+from purchases import gateway, payment
 from purchases.models import Purchase
 from tests.lab.accepting import accept
+from tests.operations.dependencies.places import a_full_bulkhead
 from tests.purchases.market import KIND, PRICE, SKU, Market
 
 DAY = timedelta(days=1)
@@ -135,6 +136,18 @@ def test_a_price_that_changes_after_the_reservation_changes_nothing(market: Mark
 
 
 # --- a gateway that fails ------------------------------------------------------------
+
+
+def test_a_dependency_without_a_place_leaves_no_trace_of_a_purchase(market: Market) -> None:
+    """B7: nothing is held, so the next attempt is a first one and can still be cancelled."""
+    id = market.order()
+    with a_full_bulkhead(payment.PAYMENTS):
+        assert market.attempt(id) == Outcome.DEFERRED
+    operation = Operation.objects.get(pk=id)
+    assert (operation.effects_began, operation.epoch, operation.attempts) == (False, None, 0)
+    assert not Purchase.objects.exists()
+    assert market.work(id).state == "done"
+    assert market.agrees()
 
 
 @pytest.mark.req("G2", "I1")
