@@ -13,7 +13,7 @@ The rules for the key's number, since a second key is a second charge:
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from django.conf import settings
 
@@ -69,26 +69,34 @@ def pay(claim: Claim, purchase: Purchase, began: float) -> Charge:
 def pay_again(claim: Claim, found: Found) -> Charge:
     """As :func:`pay`, after an earlier attempt of which nobody knows how far it came."""
     purchase, now = found
-    charge = look_up(purchase)
+    # Times of the database, read before the look-up.
+    no_sender_left = purchase.key_sent_at + timedelta(seconds=claim.kind.time_limit)
+    remembered = now - purchase.key_made_at < _key_lifetime()
+    # All payments of the account are looked through, so no further than ours can be. One
+    # that was made later all the same is found when the key is sent again, while the
+    # gateway remembers it; when it does not, nothing but the list can show it.
+    charge = look_up(purchase, until=no_sender_left if remembered else None)
     if charge is not None:
         return _paid(purchase, charge)
     began = time.monotonic()
     with claim.fenced():
-        if now - purchase.key_made_at < _key_lifetime():
+        if remembered:
             verbs.resend(purchase)
         else:
-            # Times of the database, read before the look-up that showed no charge.
-            wait = purchase.key_sent_at + timedelta(seconds=claim.kind.time_limit) - now
+            wait = no_sender_left - now
             if wait > timedelta(0):
                 raise NotReady(wait.total_seconds(), "An earlier attempt may still be paying.")
             verbs.next_key(purchase)
     return _charge(claim, purchase, began)
 
 
-def look_up(purchase: Purchase) -> Charge | None:
-    """What came of earlier calls for this purchase, whatever their key."""
+def look_up(purchase: Purchase, *, until: datetime | None = None) -> Charge | None:
+    """What came of earlier calls for this purchase, whatever their key.
+
+    :param until: of those that were made before
+    """
     with gateway_outcomes():
-        charges = gateway.find(str(purchase.operation), purchase.created_at)
+        charges = gateway.find(str(purchase.operation), purchase.created_at, until)
     if sum(charge.status == "succeeded" for charge in charges) > 1:
         raise WrongCharge(f"Several charges: {', '.join(charge.id for charge in charges)}.")
     telling = [charge for charge in charges if charge.status in _TELLING]
