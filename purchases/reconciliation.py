@@ -4,6 +4,7 @@
 charged, and the operation came to         refunded, and pieces still held are released,
 nothing (failed, cancelled, released)      by an operation of kind ``purchases.repair``
 pieces held for an operation that ended    likewise: released once nothing can be charged
+either of them after some repairs          reported
 charged twice, or charged for nobody       reported
 done, but not charged or charged back      reported
 pieces held that belong to no purchase     reported
@@ -26,6 +27,7 @@ from inventory.models import Product
 from operations import DependencyError, NotReady, drift
 from operations.intake import NotAccepting, submit
 from operations.models import OPEN, Operation, State
+from operations.system import system_user
 from purchases import gateway, repair
 from purchases.gateway import Charge
 from purchases.models import Purchase, PurchaseState, ReconciliationMark
@@ -42,6 +44,8 @@ WINDOW = timedelta(hours=1)
 LOOKBACK = timedelta(days=3)
 #: Purchases looked at by one statement.
 PAGE = 200
+#: What is still there after so many repairs is for people.
+REPAIRS = 3
 #: The mark's only row.
 _MARK = 1
 
@@ -124,26 +128,34 @@ def _charged(kept: list[tuple[str, Charge]]) -> Iterator[str]:
                     "ChargedTwice", charge.id, f"{of} is paid by {purchase.charge} already."
                 )
         elif row is None or row.state not in (*OPEN, State.DEAD):
-            yield from _repair(id, purchase, row, charge.id)
+            begun = purchase or row
+            assert id is not None
+            assert begun is not None
+            yield from _repair(id, begun.created_at, charge.id)
 
 
-def _repair(
-    id: uuid.UUID | None, purchase: Purchase | None, row: Operation | None, charge: str
-) -> Iterator[str]:
-    assert id is not None
-    owner = purchase.owner_id if purchase is not None else row.owner_id if row else None
-    since = purchase.created_at if purchase is not None else row.created_at if row else None
-    if owner is None or since is None:
-        yield from _report("ChargedForNobody", charge, f"{charge} is of {id}, which has no owner.")
-        return
+def _repair(id: uuid.UUID, since: datetime, charge: str = "") -> Iterator[str]:
+    """Have a charge, or pieces held, of an operation go back."""
+    what = charge or "held"
     data = {"operation": str(id), "since": since.isoformat(), "charge": charge}
-    try:
-        accepted = submit(repair.KIND, owner=owner, key=f"{id}:{charge or 'held'}", data=data)
-    except NotAccepting:
-        return  # found again by the next run
-    if not accepted.replayed:
-        log.warning("What %s took goes back: %s.", id, charge or "pieces held")
-        yield "repaired"
+    for number in range(1, REPAIRS + 1):
+        try:
+            accepted = submit(
+                repair.KIND, owner=system_user(), key=f"{id}:{what}:{number}", data=data
+            )
+        except NotAccepting:
+            return  # found again by the next run
+        if not accepted.replayed:
+            log.warning("What %s took goes back: %s.", id, what)
+            yield "repaired"
+            return
+        if accepted.operation["state"] in (*OPEN, State.DEAD):
+            return  # being worked on, or an operator's
+        # It ended, perhaps cancelled by an operator, and what it was to mend is still there.
+        # (Or it ended in this very moment: then the next one finds nothing to do.)
+    yield from _report(
+        "RepairedInVain", f"{id}:{what}", f"{what} of {id} is there after {REPAIRS} repairs."
+    )
 
 
 # --- from the store to the gateway ------------------------------------------------------
@@ -191,7 +203,7 @@ def _held(settled: timedelta) -> Iterator[str]:
         for purchase in page:
             row = operations.get(purchase.operation)
             if row is None or row.state not in (*OPEN, State.DEAD):
-                yield from _repair(purchase.operation, purchase, row, "")
+                yield from _repair(purchase.operation, purchase.created_at)
         after = page[-1].pk
 
 

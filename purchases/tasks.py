@@ -5,7 +5,7 @@ import logging
 from celery import shared_task
 from django.db import DatabaseError
 
-from locks import LeaseHeld, LeaseUnavailable, leased
+from locks import LeaseHeld, LeaseLost, LeaseUnavailable, leased
 from purchases.reconciliation import reconcile
 
 log = logging.getLogger(__name__)
@@ -32,4 +32,7 @@ def reconcile_task() -> dict[str, int]:
         return _alone()
     except (LeaseHeld, LeaseUnavailable) as error:
         log.info("No reconciliation this time: %s", error)
-        return {}
+    except LeaseLost as error:
+        # What it did is stored, and safe to be done twice; the next run goes on from there.
+        log.warning("Reconciliation ends early: %s", error)
+    return {}

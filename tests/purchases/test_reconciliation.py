@@ -1,5 +1,6 @@
 """Gateway and store made to disagree, and what reconciliation makes of it."""
 
+import threading
 import uuid
 from datetime import timedelta
 from typing import Any
@@ -9,10 +10,14 @@ from django.db.models import F
 
 from inventory.models import Product
 from locks import Lease, LeaseHeld
+from operations import verbs
 from operations.models import DeadLetter, Operation
+from operations.system import system_user
 from purchases import gateway, reconciliation, tasks
 from purchases.models import Purchase, PurchaseState, ReconciliationMark
 from purchases.repair import KIND as REPAIR
+from tests.inventory.client import Api
+from tests.lab.services import ValkeyServer
 from tests.purchases.market import KIND, PRICE, Market
 
 
@@ -189,6 +194,73 @@ def test_a_gateway_that_is_down_stops_it_where_it_is(market: Market) -> None:
     market.sandbox.faults(gateway={"mode": "error", "reads": True})
     assert run(market) == {"repaired": 0, "reported": 0, "windows": 0}
     assert not ReconciliationMark.objects.exists()
+
+
+@pytest.mark.usefixtures("cache_server")
+def test_a_client_can_neither_see_nor_cancel_a_repair(market: Market) -> None:
+    """B11 A8: it is the system's own, whoever bought."""
+    charge(market.buy(payment_method="pm_card_chargeDeclined").pk)
+    reconciliation.reconcile(seconds=30, settled=timedelta(0))
+    repair = Operation.objects.get(kind=REPAIR)
+    api = Api("customer")
+    assert api.user == market.customer
+    seen = api.get("operations").json()["results"]
+    assert [operation["kind"] for operation in seen] == [KIND]
+    assert api.get(f"operations/{repair.pk}").status_code == 404
+    assert api.post(f"operations/{repair.pk}/cancel").status_code == 404
+    assert market.work(repair.pk, REPAIR).state == "done"
+    assert repair.owner is not None
+    assert not repair.owner.is_active
+    assert not repair.owner.has_usable_password()
+
+
+@pytest.mark.parametrize("ending", ["cancelled", "done"])
+@pytest.mark.parametrize("what", ["a charge", "pieces held"])
+def test_a_repair_that_ended_and_mended_nothing_is_made_anew_and_then_reported(
+    market: Market, ending: str, what: str
+) -> None:
+    """B11: cancelled by an operator, or of no use; never passed over in silence."""
+    if what == "a charge":
+        charge(market.buy(payment_method="pm_card_chargeDeclined").pk)
+    else:
+        market.sandbox.faults(gateway={"mode": "error"})
+        id = market.order()
+        market.attempt(id)
+        market.sandbox.faults()
+        set_state(id, "failed")
+    found = []
+    for _ in range(reconciliation.REPAIRS + 2):
+        ReconciliationMark.objects.all().delete()
+        found.append(reconciliation.reconcile(seconds=30, settled=timedelta(0)))
+        again_at_once = reconciliation.reconcile(seconds=30, settled=timedelta(0))
+        assert again_at_once["repaired"] == 0, "one is waiting already"
+        for repair in Operation.objects.filter(kind=REPAIR, state="pending"):
+            if ending == "cancelled":
+                assert verbs.cancel(repair.pk, owner=system_user(), versions=None) is not None
+            else:
+                Operation.objects.filter(pk=repair.pk).update(
+                    state=ending, finished_at=F("created_at"), due_at=None
+                )
+    repaired = [counted["repaired"] for counted in found]
+    reported = [counted["reported"] for counted in found]
+    assert (repaired, reported) == ([1, 1, 1, 0, 0], [0, 0, 0, 1, 0])
+    assert drifts() == ["RepairedInVain"]
+
+
+def test_a_lease_that_is_lost_meanwhile_ends_it_quietly(
+    market: Market, locks: ValkeyServer
+) -> None:
+    """B11 I1: what was done is stored; the next run goes on."""
+    market.buy()
+    Purchase.objects.update(created_at=F("created_at") - timedelta(hours=2))
+    market.sandbox.faults(gateway={"mode": "slow", "delay_s": 1, "reads": True})
+    with locks.client() as client:
+        wiped = threading.Timer(0.5, client.flushall)
+        wiped.start()
+        assert tasks.reconcile_task.run() == {}
+        wiped.join()
+    market.sandbox.faults()
+    assert tasks.reconcile_task.run()["windows"] >= 1
 
 
 def test_only_one_runs_at_a_time(market: Market) -> None:
