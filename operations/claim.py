@@ -56,6 +56,8 @@ class Claim:
         #: Set when the claim or its lease is known to be lost. Looking is optional: a
         #: lost claim cannot commit anything.
         self.lost = threading.Event()
+        #: The row is still ours, but somebody else has the lease: leave, uncounted.
+        self.evicted = False
         #: How the attempt ended, once that is committed.
         self.ended: Done | Refusal | None = None
         #: Operations that wait for the same resource, to be published.

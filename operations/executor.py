@@ -99,14 +99,25 @@ def _attempt(claim: Claim) -> Outcome:
         ending = _leave_to_newer(claim) or _hold(claim, lease) or _run(claim)
         outcome = _OUTCOMES[type(ending)]
     except ClaimLost:
-        outcome = Outcome.LOST
+        outcome = _leave(claim)
     finally:
-        _heartbeat.forget(claim)
-        _release(lease)
+        _release(_heartbeat.forget(claim) or lease)
     _publish(claim.woken)
     reach("attempt.over")
     log.info("attempt %s in %.0f ms", outcome.value, (time.monotonic() - started) * 1000)
     return outcome
+
+
+def _leave(claim: Claim) -> Outcome:
+    """Whoever has the claim now will settle; unless only the lease went to other code."""
+    if not claim.evicted:
+        return Outcome.LOST
+    why = f"Somebody else took the lease on {claim.resource}."
+    try:
+        ending = defer_or_give_up(claim, settings.SEKALI_PARK_DELAY, why, began=True)
+        return _OUTCOMES[type(_settle(claim, ending))]
+    except ClaimLost:
+        return Outcome.LOST
 
 
 def _leave_to_newer(claim: Claim) -> Ending | None:

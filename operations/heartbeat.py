@@ -50,10 +50,11 @@ class Heartbeat:
                 self._thread.start()
             self._changed.notify()
 
-    def forget(self, claim: Claim) -> None:
-        """The attempt is over, whichever way."""
+    def forget(self, claim: Claim) -> Lease | None:
+        """The attempt is over, whichever way. Returns the lease that it has now."""
         with self._changed:
-            self._watches.pop(claim.epoch, None)
+            watch = self._watches.pop(claim.epoch, None)
+        return None if watch is None else watch.lease
 
     def _run(self) -> None:
         while True:
@@ -81,9 +82,12 @@ class Heartbeat:
             if watch.lease is not None:
                 watch.lease.renew()
         except LeaseLost:
-            log.warning("The lease on %s is lost.", watch.claim.resource)
-            self._give_up(watch)
-            return
+            if not self._take_again(watch):
+                log.warning("Somebody else has the lease on %s now.", watch.claim.resource)
+                # The row stays kept until the handler notices, and so is not called lost.
+                watch.lease = None
+                watch.claim.evicted = True
+                watch.claim.lost.set()
         except LeaseUnavailable as error:
             # The row is the claim; the lease only keeps other code away.
             log.warning("Cannot renew the lease on %s: %s", watch.claim.resource, error)
@@ -94,6 +98,20 @@ class Heartbeat:
             log.warning("Cannot keep the claim of %s: %s", watch.claim.id, error)
             connection.close()
             watch.next_beat = now + _interval() / 4
+
+    def _take_again(self, watch: _Watch) -> bool:
+        """The lease server forgot us, or we were late: the claim stands, so try once more."""
+        assert watch.lease is not None
+        lease = Lease(watch.lease.key, ttl=watch.lease.ttl, owner=watch.lease.owner)
+        try:
+            if not lease.acquire():
+                return False
+        except LeaseUnavailable as error:
+            log.warning("Cannot take the lease on %s again: %s", lease.key, error)
+            return True  # the row is the claim; the next beat tries again
+        log.warning("The lease on %s was lost, and is ours again.", lease.key)
+        watch.lease = lease
+        return True
 
     def _give_up(self, watch: _Watch) -> None:
         watch.claim.lost.set()

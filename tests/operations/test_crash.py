@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from django.conf import settings
 
+from locks import Lease
 from operations.crashpoints import POINTS
 from operations.models import Attempt, Operation
 from tests.lab.accepting import accept
@@ -160,3 +161,31 @@ def test_a_crash_point_is_inert_without_its_directory(
     (tmp_path / "claim.made").write_text(what)
     crashpoints.reach("claim.made")
     assert (tmp_path / "claim.made").exists()
+
+
+def test_a_flushed_lease_server_does_not_end_an_attempt(stack: Stack) -> None:
+    """B4 D2 I1: the row is the claim; the lease is taken again."""
+    stack.start(apis=0, sandbox=False)
+    id = accept(script=["sleep:4"], on="r", label="x")
+    wait_until(lambda: Operation.objects.get(pk=id).state == "running")
+    stack.lab.locks.flush()
+    done_once(id)
+    assert Attempt.objects.get(operation_id=id).outcome == "done"
+    with stack.lab.locks.client() as client:
+        wait_until(lambda: not client.keys("*r*lease*") and not client.keys("*lease*r"))
+
+
+def test_an_attempt_whose_lease_went_to_others_leaves_uncounted(stack: Stack) -> None:
+    """B4 D2: it waits until they are through, and is made again."""
+    stack.start(apis=0, sandbox=False)
+    id = accept("scripted.split", script=["sleep:3"], on="r", label="x")
+    wait_until(lambda: Operation.objects.get(pk=id).state == "running")
+    stack.lab.locks.flush()
+    other = Lease("r", ttl=4, owner="other code")
+    assert other.acquire()
+    wait_until(lambda: Operation.objects.get(pk=id).deferrals > 0, timeout=15)
+    other.release()
+    done_once(id)
+    assert list(Attempt.objects.filter(operation_id=id).values_list("outcome", flat=True)) == [
+        "done"
+    ]
