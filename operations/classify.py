@@ -9,6 +9,7 @@ from django.db import InterfaceError, OperationalError
 from locks.cache import CacheEntry, Overloaded
 from operations.backoff import delay_before_retry
 from operations.claim import Claim
+from operations.database import DatabaseUnavailable
 from operations.endings import Dead, Defer, Ending, Failure, Refusal, Retry
 from operations.errors import BadPayload, DependencyError, NotReady, Refused
 from operations.outcomes import Category
@@ -47,7 +48,7 @@ def ending_of(error: BaseException, claim: Claim) -> Ending:
         case _ if isinstance(error, kind.autoretry_for):
             name = kind.dependencies[0] if len(kind.dependencies) == 1 else ""
             return _retry_or_give_up(claim, failure(error, Category.DEPENDENCY, name))
-        case OperationalError() | InterfaceError():
+        case OperationalError() | InterfaceError() | DatabaseUnavailable():
             # A connection cut, a deadlock, a lock that did not come: the database's, not ours.
             return _retry_or_give_up(claim, failure(error, Category.DEPENDENCY, "database"))
         case _:

@@ -11,6 +11,7 @@ from inventory.caches import INVENTORY, PRODUCT
 from inventory.models import Product
 from operations import Claim, Refused, operation
 from operations.crashpoints import reach
+from operations.fields import IntegerField
 from purchases import payment, verbs
 from purchases.compensation import compensate
 from purchases.models import Purchase
@@ -23,7 +24,7 @@ __all__ = ["purchase", "repair"]
 
 class PurchaseInput(serializers.Serializer[Any]):
     sku = serializers.CharField(max_length=64)
-    quantity = serializers.IntegerField(min_value=1, max_value=100, default=1)
+    quantity = IntegerField(min_value=1, max_value=100, default=1)
     payment_method = serializers.RegexField(
         r"^[A-Za-z0-9_]+\Z",
         max_length=100,

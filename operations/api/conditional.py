@@ -16,6 +16,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from operations.api.problem import ApiProblem
+from operations.fields import IntegerField
 
 #: What is read may be kept by its owner's client, but asked for anew each time.
 CACHE_CONTROL = "private, no-cache"
@@ -86,7 +87,7 @@ class Expected:
 class ExpectedVersion(serializers.Serializer[Any]):
     """The member that may stand in a body beside the input, and says what If-Match says."""
 
-    expected_version = serializers.IntegerField(
+    expected_version = IntegerField(
         min_value=0, max_value=_LARGEST, required=False, help_text="As If-Match, in the body."
     )
 

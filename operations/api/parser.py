@@ -5,7 +5,6 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import IO, Any
 
-from django.http.request import MediaType
 from rest_framework.exceptions import ParseError, UnsupportedMediaType
 from rest_framework.parsers import BaseParser
 
@@ -13,6 +12,11 @@ from rest_framework.parsers import BaseParser
 DEEPEST = 64
 #: Digits of a whole number. Far beyond what any field takes, far below what costs time.
 LONGEST_NUMBER = 100
+
+#: What may stand behind the media type; a semicolon may end it.
+_IGNORED_PARAMETERS = frozenset(
+    ("", *(f"charset={name}" for name in ("utf-8", "utf8", '"utf-8"', '"utf8"')))
+)
 
 
 class StrictJSONParser(BaseParser):
@@ -27,13 +31,20 @@ class StrictJSONParser(BaseParser):
         _parser_context: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
         """
-        :raises UnsupportedMediaType: another charset than UTF-8
+        :raises UnsupportedMediaType: anything but JSON in UTF-8
         :raises ParseError: not a JSON object, or one that is ambiguous
         """
-        charset = str(MediaType(media_type or self.media_type).params.get("charset", "utf-8"))
-        if charset.strip('"').lower() not in ("utf-8", "utf8"):
+        if not _is_json(media_type or self.media_type):
             raise UnsupportedMediaType(media_type or "")
         return load(stream.read())
+
+
+def _is_json(media_type: str) -> bool:
+    """Without the wildcards that a client may put into Accept, but never into Content-Type."""
+    name, *parameters = (part.strip().lower() for part in media_type.split(";"))
+    return name == StrictJSONParser.media_type and all(
+        parameter in _IGNORED_PARAMETERS for parameter in parameters
+    )
 
 
 def load(raw: bytes) -> dict[str, Any]:

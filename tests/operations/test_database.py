@@ -4,6 +4,9 @@ import pytest
 from django.db import OperationalError, connection, transaction
 
 from operations.database import CONTENTION_TRIES, DatabaseUnavailable, persistently
+from operations.executor import Outcome, execute
+from operations.models import Attempt
+from tests.lab.accepting import accept
 
 RAISE = "DO $$ BEGIN RAISE EXCEPTION 'as asked' USING ERRCODE = '{code}'; END $$"
 
@@ -80,3 +83,14 @@ def test_in_a_transaction_nothing_is_tried_again() -> None:
     with pytest.raises(OperationalError), transaction.atomic():
         persistently(statement)
     assert statement.calls == 1
+
+
+@pytest.mark.usefixtures("broker", "locks")
+@pytest.mark.parametrize("kind", ["scripted.local", "scripted.split"])
+@pytest.mark.parametrize("code", ["55P03", "40P01", "57014"])
+def test_in_a_handler_it_is_the_database_that_failed(kind: str, code: str) -> None:
+    """C1: in a transaction or out of it, it is retried, and never called a bug."""
+    id = accept(kind, publish=False, script=[f"raise:{code}"])
+    assert execute(id, kind, process="test/1.1") is Outcome.RETRY
+    attempt = Attempt.objects.get(operation_id=id)
+    assert (attempt.category, attempt.dependency) == ("dependency", "database")

@@ -20,6 +20,7 @@
 ``eat:MEGABYTES``  use that much memory, give it back, then as ``ok``
 ``swallow:SECS``   sleep, and ignore whatever interrupts it, then as ``ok``
 ``query:SECONDS``  sleep in the database, then as ``ok``
+``raise:CODE``     a statement by itself that fails with this SQLSTATE, then as ``ok``
 ``fork``           fork; both go on as ``ok``
 =================  ==================================================================
 """
@@ -36,6 +37,8 @@ from django.db.models import F
 from rest_framework import serializers
 
 from operations import BadPayload, Claim, DependencyError, NotReady, Refused, operation
+from operations.database import persistently
+from operations.fields import IntegerField
 from tests.lab.scripted.caches import COUNTER
 from tests.lab.scripted.models import Counter, Effect
 
@@ -50,7 +53,7 @@ class Script(serializers.Serializer[Any]):
         max_length=100, default="", allow_blank=True
     )
     on = serializers.CharField(max_length=100, default="", allow_blank=True)
-    number = serializers.IntegerField(default=0)
+    number = IntegerField(default=0)
     extra = serializers.JSONField(default=None, allow_null=True)
     client_time = serializers.CharField(max_length=50, required=False)
 
@@ -106,10 +109,17 @@ def _play(claim: Claim, payload: Payload) -> None:  # noqa: C901, PLR0912  (one 
         case "query":
             with connection.cursor() as cursor:
                 cursor.execute("SELECT pg_sleep(%s)", [float(argument)])
+        case "raise":
+            persistently(lambda: _raise(argument))
         case "fork":
             os.fork()
         case _:
             raise BadPayload(f"unknown step {name}")
+
+
+def _raise(code: str) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(f"DO $$ BEGIN RAISE EXCEPTION 'as asked' USING ERRCODE = '{code}'; END $$")
 
 
 @operation(

@@ -130,7 +130,12 @@ def test_query_parameters_of_a_post_are_refused(api: Client, query: str) -> None
         "application/xml",
         "application/json; charset=latin-1",
         "application/json; charset=utf-16",
+        "application/json; charset=utf-8; charset=latin-1",
+        "application/json; version=2",
         "application/problem+json",
+        "*/*",
+        "application/*",
+        "*/json",
         "json",
         "",
         "application/json, application/json",
@@ -142,6 +147,12 @@ def test_what_is_not_called_json_is_refused(api: Client, content_type: str) -> N
     """A2"""
     answer = api.post(content=b'{"label": "x"}', headers={"Content-Type": content_type})
     problem(answer, 415, "unsupported_media_type")
+
+
+@pytest.mark.parametrize("number", ["1_0", "+1", " 1", "1 ", "1.0", "٣", "", "0x1", "1e2", True])
+def test_what_only_python_calls_a_whole_number_is_refused(api: Client, number: Any) -> None:
+    """A2: no reader may take it for something else."""
+    assert problem(api.post(body={"number": number}), 400, "invalid_request")["errors"]["number"]
 
 
 @pytest.mark.parametrize("coding", ["gzip", "br", "identity, gzip", "x"])
