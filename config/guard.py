@@ -116,7 +116,7 @@ class Guard:
 
         try:
             await self._app(scope, receive, send)
-            return _measured(starts[0], b"".join(parts))
+            return _measured(_sound(starts[0]), b"".join(parts))
         except Exception:
             log.exception("The application failed outside its own error handling.")
             return plain(500, "internal_error", "It has been noted.")
@@ -172,6 +172,16 @@ def plain(status: int, name: str, detail: str, **extra: str) -> tuple[Message, b
         (b"content-length", str(len(content)).encode()),
     ]
     return {"type": "http.response.start", "status": status, "headers": headers}, content
+
+
+def _sound(start: Message) -> Message:
+    """
+    :raises ValueError: a header that the server could not send
+    """
+    for name, value in start["headers"]:
+        if _CONTROL.search(name) or _CONTROL.search(value):
+            raise ValueError(f"The header {name!r} contains a control character.")
+    return start
 
 
 def _measured(start: Message, content: bytes) -> tuple[Message, bytes]:

@@ -6,9 +6,8 @@ from django.conf import settings
 from django.contrib import admin
 from django.urls import include, path, re_path
 from django.views.decorators.csrf import csrf_exempt
-from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerView
 
-from operations.api import problem
+from operations.api import documentation, problem
 
 _v1 = [
     "operations.api.urls",
@@ -19,11 +18,9 @@ _v1 = [
 
 urlpatterns = [
     *(path("api/v1/", include(urls)) for urls in _v1),
-    path("api/schema", SpectacularAPIView.as_view(authentication_classes=[]), name="schema"),
-    path(
-        "api/docs",
-        SpectacularSwaggerView.as_view(url_name="schema", authentication_classes=[]),
-    ),
+    path("", documentation.front_door),
+    path("api/schema", documentation.Document.as_view(), name="schema"),
+    path(documentation.PAGE.removeprefix("/"), documentation.Page.as_view(url_name="schema")),
     # Also with DEBUG, a client gets a problem and no page.
     re_path(r"^api/", csrf_exempt(problem.handler404)),
     path("admin/", admin.site.urls),

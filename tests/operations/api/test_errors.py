@@ -14,7 +14,7 @@ ORIGIN = "http://shop.example"
 
 
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS"])
-@pytest.mark.parametrize("path", ["/", "/api/v1/nix", "/api/v1/operations/", "/api/v2/x", "/nix"])
+@pytest.mark.parametrize("path", ["/api/v1/nix", "/api/v1/operations/", "/api/v2/x", "/nix"])
 def test_an_unknown_address_is_not_found(api: Client, method: str, path: str) -> None:
     """A1"""
     answer = api.http.request(method, path)
@@ -43,6 +43,32 @@ def test_a_method_that_is_not_there_is_told_with_those_that_are(
     answer = api.http.request(method, path)
     problem(answer, 405, "method_not_allowed")
     assert answer.headers["Allow"] == allowed
+
+
+def test_the_bare_address_leads_to_the_documentation(api: Client) -> None:
+    """H6"""
+    for method in ("GET", "HEAD"):
+        answer = api.http.request(method, "/")
+        assert (answer.status_code, answer.headers["Location"]) == (302, "/api/docs")
+    assert "swagger" in api.http.get("/", follow_redirects=True).text
+    refused = api.http.post("/")
+    problem(refused, 405, "method_not_allowed")
+    assert refused.headers["Allow"] == "GET, HEAD"
+
+
+@pytest.mark.parametrize("path", ["/api/docs", "/api/schema"])
+def test_documentation_answers_every_method_and_query(api: Client, path: str) -> None:
+    """A1 H6: what goes wrong is told in JSON, whatever form the document has."""
+    for query in ("version=%0d%0ax", "version=%00", "version=%c3%a9", "lang=%00", "lang=xx"):
+        for method in ("GET", "HEAD", "OPTIONS"):
+            assert api.http.request(method, f"{path}?{query}").status_code == 200, query
+    options = api.http.options(path)
+    assert options.headers["Allow"] == "GET, HEAD, OPTIONS"
+    assert options.json()["name"]
+    for method in ("POST", "PUT", "DELETE"):
+        refused = api.http.request(method, path)
+        problem(refused, 405, "method_not_allowed")
+        assert refused.headers["Allow"] == "GET, HEAD, OPTIONS"
 
 
 def test_options_tells_the_methods(api: Client) -> None:

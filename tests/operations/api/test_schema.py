@@ -8,6 +8,7 @@ import yaml
 from django.core.management import call_command
 
 from tests.operations.api.client import Client
+from tests.operations.api.expect import problem
 
 
 @pytest.fixture(scope="module")
@@ -24,6 +25,13 @@ def test_it_is_served_and_valid(api: Client) -> None:
     assert served["components"]["securitySchemes"]["bearer"]["scheme"] == "bearer"
     as_json = api.get("/api/schema", {"Accept": "application/json"})
     assert as_json.json()["paths"].keys() == served["paths"].keys()
+    assert api.get("/api/schema?version=2&lang=de").text == api.get("/api/schema").text
+
+
+def test_a_form_that_is_not_there_is_told_in_json(api: Client) -> None:
+    """A1"""
+    problem(api.get("/api/schema", {"Accept": "text/html"}), 406, "not_acceptable")
+    problem(api.get("/api/schema?format=xml"), 404, "not_found")
 
 
 def test_a_post_tells_its_key_answers_and_headers(paths: Any) -> None:
