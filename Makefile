@@ -57,6 +57,7 @@ clean:
 $(INSTALLED): requirements.txt requirements-local.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "Python 3.11 or later is needed: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@echo "installing into .venv, about a minute ..."
 	$(PYTHON) -m venv .venv
 	$(PIP_INSTALL) -r requirements.txt -r requirements-local.txt
 	@touch $@
