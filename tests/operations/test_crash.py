@@ -73,6 +73,17 @@ def test_a_whole_worker_dies_at_every_point(stack: Stack) -> None:
         done_once(id)
 
 
+def test_a_worker_dies_with_a_message_in_its_hand(stack: Stack) -> None:
+    """A7 B1 I1: taken from the queue, and not yet given to a child."""
+    crash = Crash(stack)
+    stack.start(apis=0, sandbox=False)
+    crash.arm("message.taken")
+    id = accept("scripted.split", on="r", label="x")
+    crash.wait("message.taken")
+    revive(stack.workers[0])
+    done_once(id)
+
+
 def test_a_dispatcher_dies_at_every_point(stack: Stack) -> None:
     """A7 B1 I1: what it had taken and not sent is found to be lost, and sent again."""
     crash = Crash(stack)
