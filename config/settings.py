@@ -206,7 +206,7 @@ SEKALI_OPERATION_RETENTION = env.seconds("SEKALI_OPERATION_RETENTION", 90 * 8640
 
 #: The dispatcher rests this long when a round found nothing.
 SEKALI_DISPATCH_INTERVAL = env.seconds("SEKALI_DISPATCH_INTERVAL", 0.5)
-SEKALI_DISPATCH_BATCH = env.whole("SEKALI_DISPATCH_BATCH", 500, least=1)
+SEKALI_DISPATCH_BATCH = env.whole("SEKALI_DISPATCH_BATCH", 2000, least=1)
 #: Two readings of a queue this far apart, both empty, are evidence of a lost message.
 SEKALI_EVIDENCE_INTERVAL = env.seconds("SEKALI_EVIDENCE_INTERVAL", 5)
 #: A message is not called lost before this age.
