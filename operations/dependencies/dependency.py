@@ -1,6 +1,7 @@
 """Something outside that is called, and may be sick."""
 
 import logging
+import random
 import secrets
 import threading
 import time
@@ -140,7 +141,8 @@ class Dependency:
 
     def _no_place(self) -> NotReady:
         return NotReady(
-            spread(NO_PLACE_DELAY, 0),
+            # Wide, so that those who are put off together keep coming back and not at once.
+            random.uniform(0.5, 1.5) * NO_PLACE_DELAY,  # noqa: S311
             f"{self.name} holds its share of the pool already.",
             dependency=self.name,
         )

@@ -150,6 +150,45 @@ def test_a_dependency_without_a_place_leaves_no_trace_of_a_purchase(market: Mark
     assert market.agrees()
 
 
+@pytest.mark.req("G2")
+@pytest.mark.parametrize(
+    ("made", "outcome"), [(2 * 60 * MINUTE, Outcome.DONE), (DAY + MINUTE, Outcome.RETRY)]
+)
+def test_payments_made_long_after_the_key_was_sent_are_not_looked_through(
+    market: Market,
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+    made: timedelta,
+    outcome: Outcome,
+) -> None:
+    """G2: unless the gateway has forgotten the key, for then the list alone decides."""
+    id = market.order()
+    reachable, settings.STRIPE_API_BASE = settings.STRIPE_API_BASE, "http://127.0.0.1:1"
+    assert market.attempt(id) == Outcome.RETRY
+    settings.STRIPE_API_BASE = reachable
+    market.age(id, made=made, sent=made)
+    for n in range(4):
+        gateway.charge(f"other:{n}", f"other-{n}", PRICE, "eur", "pm_card_visa")
+    monkeypatch.setattr(gateway, "FIND_LIMIT", 3)
+
+    assert market.attempt(id) == outcome
+    charged = [key for key, *_ in market.ledger() if key.startswith(str(id))]
+    assert charged == ([f"{id}:1"] if outcome == Outcome.DONE else [])
+
+
+@pytest.mark.req("G2", "I1")
+def test_a_charge_that_was_made_after_all_that_is_found_by_its_key(market: Market) -> None:
+    """G2 I1: whoever sent it so late; the gateway remembers the key."""
+    market.sandbox.faults(gateway={"mode": "drop_reply", "count": 1})
+    id = market.order()
+    assert market.attempt(id) == Outcome.RETRY
+    market.age(id, made=2 * 60 * MINUTE, sent=2 * 60 * MINUTE)
+
+    assert market.work(id).state == "done"
+    assert market.ledger() == [(f"{id}:1", PRICE, "succeeded")]
+    assert market.agrees()
+
+
 @pytest.mark.req("G2", "I1")
 def test_a_charge_whose_answer_was_lost_is_found_again(market: Market) -> None:
     """G2 I1: never repeated."""
