@@ -5,6 +5,8 @@ from collections.abc import Callable
 import pytest
 from django.core.checks import Error, run_checks
 from pytest_django import Settings
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from tests.lab.services import ValkeyServer
 
@@ -13,9 +15,25 @@ def found() -> list[str | None]:
     return [message.id for message in run_checks(tags=["locks"])]
 
 
+def cache_at(url: str | list[str]) -> dict[str, dict[str, object]]:
+    """The setting of a cache that none of its own checks objects to."""
+    options = {
+        "SOCKET_TIMEOUT": 0.25,
+        "SOCKET_CONNECT_TIMEOUT": 0.25,
+        "CONNECTION_POOL_KWARGS": {"retry": Retry(NoBackoff(), 0)},
+    }
+    return {
+        "default": {
+            "BACKEND": "django_redis.cache.RedisCache",
+            "LOCATION": url,
+            "OPTIONS": options,
+        }
+    }
+
+
 @pytest.fixture(autouse=True)
-def _no_cache(settings: Settings) -> None:
-    settings.CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}
+def _cache_elsewhere(settings: Settings) -> None:
+    settings.CACHES = cache_at("redis://localhost:1/0")
 
 
 def test_a_proper_server_passes(locks: ValkeyServer) -> None:
@@ -39,11 +57,10 @@ def test_sharing_a_database_with_the_cache_is_warned_of(
     locks: ValkeyServer, settings: Settings
 ) -> None:
     """D1"""
-    redis_cache = "django_redis.cache.RedisCache"
-    settings.CACHES = {"default": {"BACKEND": redis_cache, "LOCATION": locks.url}}
+    settings.CACHES = cache_at(locks.url)
     assert found() == ["locks.W001"]
     elsewhere = locks.url.removesuffix("/0") + "/1"
-    settings.CACHES = {"default": {"BACKEND": redis_cache, "LOCATION": [elsewhere]}}
+    settings.CACHES = cache_at([elsewhere])
     assert found() == []
 
 
