@@ -11,7 +11,7 @@ PIP_COMPILE := .local/lock/bin/pip-compile --quiet --allow-unsafe --strip-extras
 	--generate-hashes --no-emit-index-url --no-emit-find-links --no-emit-trusted-host
 
 # Each of the processes has servers of its own; most of a test's time is waiting.
-PARALLEL ?= --numprocesses 3 --dist loadfile
+PARALLEL ?= --numprocesses 2 --dist loadfile
 
 .PHONY: up down test test-full lint system-tools lock clean
 .DEFAULT_GOAL := up

@@ -4,6 +4,7 @@ test database they replace."""
 from collections.abc import Generator, Iterator
 
 import pytest
+from django.contrib.contenttypes.models import ContentType
 from django.core.management import call_command
 from django.db import connections
 from pytest_django import DjangoDbBlocker
@@ -11,6 +12,12 @@ from pytest_django import DjangoDbBlocker
 from tests.lab import plugin
 from tests.lab.processes import Stack
 from tests.lab.services import DATABASE, TEMPLATE, Lab, PostgresServer, ValkeyServer
+
+
+@pytest.fixture(autouse=True)
+def _content_types_anew() -> None:
+    """Django remembers their ids, and each database has its own."""
+    ContentType.objects.clear_cache()
 
 
 @pytest.fixture(scope="session")
