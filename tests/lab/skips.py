@@ -16,14 +16,12 @@ _unexpected: list[str] = []
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     if os.environ.get("CI") != "true" or not report.skipped or hasattr(report, "wasxfail"):
         return
-    reason = report.longrepr[2] if isinstance(report.longrepr, tuple | list) else str(report.longrepr)
-    _check(report.nodeid, reason)
+    _check(report.nodeid, _reason(report.longrepr))
 
 
 def pytest_collectreport(report: pytest.CollectReport) -> None:
     if os.environ.get("CI") == "true" and report.skipped:
-        reason = report.longrepr[2] if isinstance(report.longrepr, tuple | list) else str(report.longrepr)
-        _check(report.nodeid, reason)
+        _check(report.nodeid, _reason(report.longrepr))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -41,6 +39,11 @@ def pytest_sessionfinish(session: pytest.Session) -> Iterator[None]:
         pytest.ExitCode.NO_TESTS_COLLECTED,
     ):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def _reason(told: object) -> str:
+    """A skip is told as (path, line, reason)."""
+    return str(told[2] if isinstance(told, tuple | list) else told)
 
 
 def _check(nodeid: str, reason: str) -> None:

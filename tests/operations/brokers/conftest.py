@@ -97,8 +97,9 @@ def platform(
     if request.param == "redis":
         server = request.getfixturevalue("broker")
     else:
-        server = request.getfixturevalue("rabbit_server")
-        empty(server)
+        rabbit: RabbitServer = request.getfixturevalue("rabbit_server")
+        empty(rabbit)
+        server = rabbit
     settings.BROKER_URL = server.url
     name = request.node.name[:60].replace("/", "_")
     with Stack(lab, database, broker_url=server.url, name=name) as stack:

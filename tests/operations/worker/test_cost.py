@@ -2,6 +2,7 @@
 
 import json
 import uuid
+from typing import Any
 
 import pytest
 from django.db import connection
@@ -26,7 +27,7 @@ FROM generate_series(1, %s)
 
 
 def pages_of_a_claim(id: uuid.UUID, *, fifo: bool) -> int:
-    parameters = {
+    parameters: dict[str, Any] = {
         "id": id,
         "kind": "scripted.local",
         "claimed_by": "n/1.1#x",

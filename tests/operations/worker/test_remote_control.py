@@ -1,6 +1,7 @@
 """What remote control (``celery control``, Flower) does to operations."""
 
 import time
+import uuid
 from collections.abc import Iterator
 
 import pytest
@@ -35,7 +36,7 @@ def control(running: Stack) -> Iterator[Remote]:
         yield Remote(connection)
 
 
-def state(id: object) -> str:
+def state(id: uuid.UUID) -> str:
     return str(Operation.objects.get(pk=id).state)
 
 
