@@ -52,7 +52,7 @@ class _SafeChannel:
         # Replies to remote control go through a named exchange, to queues that live for
         # a second; nobody waits for a token there.
         if not message["properties"]["delivery_info"].get("exchange"):
-            with self.conn_or_acquire() as client, client.pipeline(transaction=False) as pipe:  # type: ignore[attr-defined]
+            with self.conn_or_acquire() as client, client.pipeline(transaction=False) as pipe:
                 wake(pipe, queue)
                 pipe.execute()
 
