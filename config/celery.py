@@ -44,5 +44,6 @@ app.steps["worker"].update(
         "operations.worker.children:ChildWatch",
         "operations.worker.fork:ForkGuard",
         "operations.worker.share:PoolShare",
+        "operations.worker.soft_limit:SoftLimit",
     )
 )

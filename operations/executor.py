@@ -25,6 +25,7 @@ from operations.database import RowLocked, persistently
 from operations.endings import Dead, Defer, Done, Ending, Failure, Refusal, Retry
 from operations.errors import ClaimLost
 from operations.heartbeat import Heartbeat
+from operations.interruptible import begin_attempt, interruptible
 from operations.models.operation import ONE_RUNNING_PER_RESOURCE
 from operations.outcomes import Category
 from operations.payload import validated
@@ -72,6 +73,7 @@ def execute(operation_id: uuid.UUID, kind_name: str, *, process: str) -> Outcome
     :raises UnknownKind: this process does not know the kind
     """
     kind = registry.get(kind_name)
+    begin_attempt()
     with logs.context(operation_id=str(operation_id), kind=kind_name):
         row = _claim(operation_id, kind, f"{process}#{secrets.token_hex(4)}")
         if row is None:
@@ -268,7 +270,10 @@ def _run(claim: Claim) -> Ending:
         payload = validated(claim.kind, claim.row.payload, claim.row.payload_revision)
         if claim.kind.atomic:
             return _run_atomic(claim, payload)
-        with dependencies.calling(retry=claim.attempt > 1, waited=_waited(claim)):
+        with (
+            dependencies.calling(retry=claim.attempt > 1, waited=_waited(claim)),
+            interruptible(),
+        ):
             claim.kind.handler(claim, payload)
         if claim.ended is None:
             raise RuntimeError("The handler returned without claim.finish() or claim.refuse().")
@@ -291,7 +296,9 @@ def _run(claim: Claim) -> Ending:
 
 def _run_atomic(claim: Claim, payload: registry.Payload) -> Ending:
     with claim.fenced():
-        claim.finish(claim.kind.handler(claim, payload))
+        with interruptible():
+            result = claim.kind.handler(claim, payload)
+        claim.finish(result)
     assert claim.ended is not None
     return claim.ended
 

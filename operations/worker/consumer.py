@@ -16,6 +16,7 @@ from celery.worker.state import maybe_shutdown
 from django.conf import settings
 from kombu.message import Message
 
+from operations.crashpoints import reach
 from operations.worker.headers import SET_ASIDE, UNKNOWN_TASK
 
 log = logging.getLogger(__name__)
@@ -84,6 +85,7 @@ class Consumer(stock.Consumer):  # type: ignore[misc]
         broken = tuple(e for e in self.connection_errors if e is not KeyError)
 
         def on_message(message: Message) -> None:
+            reach("message.taken")
             try:
                 _check(message)
                 handle(message)

@@ -19,7 +19,6 @@ from operations.broker.names import DEAD_LETTER
 from operations.broker.redis_transport.names import UNACKED, UNACKED_INDEX, WAKE, wake
 from operations.broker.redis_transport.receipts import Receipts
 from operations.broker.redis_transport.scripts import TAKE
-from operations.crashpoints import reach
 
 log = logging.getLogger(__name__)
 
@@ -129,7 +128,6 @@ class _SafeChannel:
         if not answer:
             raise Empty
         channel: Any = self
-        reach("message.taken")
         taken = list(zip(*[iter(answer)] * 3, strict=True))
         # All of them first: if the connection breaks while one is delivered, the others
         # must be put back too.

@@ -4,6 +4,7 @@ import pytest
 
 from operations.models import DeadLetter, Operation
 from tests.lab.accepting import accept
+from tests.lab.crash import Crash
 from tests.lab.processes import Process, Stack
 from tests.lab.waiting import wait_until
 from tests.operations.brokers.bad_messages import KIND, Bad, everywhere, in_lists
@@ -40,6 +41,36 @@ def test_control_stock_loses_what_it_cannot_read(stack: Stack) -> None:
         wait_until(lambda: Operation.objects.get(pk=id).state == "done")
         assert client.llen("dead_letter") == 0
     assert not DeadLetter.objects.exists()
+
+
+def test_control_a_message_is_lost_with_a_stock_worker(stack: Stack) -> None:
+    """I2: killed between taking it and writing that down."""
+    crash = Crash(stack)
+    worker = start_stock(stack)
+    stack.dispatchers[0].terminate()
+    with stack.lab.broker.client() as client:
+        crash.arm("stock.popped")
+        accept(KIND)
+        crash.wait("stock.popped")
+        wait_until(lambda: not worker.is_running)
+        assert (client.llen(KIND), client.hlen("unacked")) == (0, 0)
+
+
+def test_ours_keeps_it(stack: Stack) -> None:
+    """B8: taken and written down in one step; others get it when its time is over."""
+    crash = Crash(stack)
+    stack.env["SEKALI_VISIBILITY_TIMEOUT"] = "11"
+    stack.start(apis=0, sandbox=False, dispatchers=0)
+    with stack.lab.broker.client() as client:
+        crash.arm("message.taken")
+        id = accept(KIND)
+        crash.wait("message.taken")
+        wait_until(lambda: not stack.workers[0].is_running)
+        assert (client.llen(KIND), client.hlen("sekali:unacked")) == (0, 1)
+        stack.workers[0].discard()
+        stack.workers[0].start()
+        wait_until(lambda: Operation.objects.get(pk=id).state == "done", timeout=30)
+        wait_until(lambda: client.hlen("sekali:unacked") == 0)
 
 
 def test_control_a_busy_stock_worker_dies_with_its_broker(stack: Stack) -> None:

@@ -1,5 +1,7 @@
 """Handlers that hang, kill their process, or behave badly in other ways."""
 
+import os
+import signal
 import uuid
 
 import pytest
@@ -65,3 +67,15 @@ def test_each_ends_as_it_should_while_others_go_on(stack: Stack) -> None:
 
 def effects(id: uuid.UUID) -> int:
     return Effect.objects.filter(operation_id=id).count()
+
+
+def test_a_soft_limit_that_comes_late_hits_nobody(running: Stack) -> None:
+    """B8: the signal of an attempt that is over, to a child that waits or works on another."""
+    worker = running.workers[0]
+    before = sorted(child.pid for child in worker.children())
+    for _ in range(3):
+        for pid in before:
+            os.kill(pid, signal.SIGUSR1)
+        id = accept()
+        wait_until(lambda id=id: Operation.objects.get(pk=id).state == "done")  # type: ignore[misc]
+    assert sorted(child.pid for child in worker.children()) == before
