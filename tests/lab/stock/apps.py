@@ -1,5 +1,7 @@
 """For workers started with ``EXTRA_APPS=tests.lab.scripted,tests.lab.stock``."""
 
+from typing import Any
+
 from celery import current_app
 from django.apps import AppConfig
 from kombu.transport import TRANSPORT_ALIASES
@@ -18,10 +20,10 @@ class StockApp(AppConfig):
     def ready(self) -> None:
         TRANSPORT_ALIASES["redis"] = "kombu.transport.redis:Transport"
         current_app.conf.worker_consumer = "celery.worker.consumer:Consumer"
-        append = QoS.append
+        append: Any = QoS.append
 
         def reach_and_append(qos: QoS, *args: object) -> None:
             reach(POPPED)
             append(qos, *args)
 
-        QoS.append = reach_and_append
+        QoS.append = reach_and_append  # type: ignore[method-assign]

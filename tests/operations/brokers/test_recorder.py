@@ -35,8 +35,9 @@ def test_it_may_be_down_for_a_while(platform: Platform) -> None:
     wait_until(lambda: platform.ready("dead_letter") == LETTERS, timeout=20)
     assert letters() == 0
     platform.stack.add_dispatcher()
+    # RabbitMQ does not count what is being recorded as ready any more.
+    wait_until(lambda: letters() == LETTERS, timeout=20)
     wait_until(lambda: platform.ready("dead_letter") == 0, timeout=20)
-    assert letters() == LETTERS
 
 
 @pytest.mark.parametrize("point", ["letters.read", "letters.stored"])
