@@ -12,6 +12,8 @@ PIP_COMPILE := .local/lock/bin/pip-compile --quiet --allow-unsafe --strip-extras
 
 # Each of the processes has servers of its own; most of a test's time is waiting.
 PARALLEL ?= --numprocesses 2 --dist loadfile
+# What failed beside others on a crowded machine is told, and has to pass alone.
+ALONE = $(BIN)/python -m pytest --last-failed --last-failed-no-failures none
 
 .PHONY: up down test test-full lint system-tools lock clean
 .DEFAULT_GOAL := up
@@ -24,10 +26,10 @@ down: $(INSTALLED)
 	@$(BIN)/python -m deploy.local.up --down
 
 test: $(INSTALLED_DEV)
-	$(BIN)/python -m pytest $(PARALLEL) -m "not full"
+	$(BIN)/python -m pytest $(PARALLEL) -m "not full" || $(ALONE) -m "not full"
 
 test-full: $(INSTALLED_DEV)
-	$(BIN)/python -m pytest $(PARALLEL)
+	$(BIN)/python -m pytest $(PARALLEL) || $(ALONE)
 
 lint: $(INSTALLED_DEV)
 	$(BIN)/ruff check .
