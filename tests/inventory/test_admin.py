@@ -9,7 +9,8 @@ from django.test import Client
 from inventory import stock
 from inventory.models import Product
 
-pytestmark = pytest.mark.django_db
+# In a transaction of the test, a slow page would meet idle_in_transaction_session_timeout.
+pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture
