@@ -14,7 +14,7 @@ from tests.lab.services import ValkeyServer
 
 URL = "/admin/locks/leaserow/"
 
-pytestmark = pytest.mark.django_db
+pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,7 @@ from inventory.models import Product
 from operations import tokens
 from operations.models import ApiToken
 
-pytestmark = pytest.mark.django_db
+pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture(autouse=True)
