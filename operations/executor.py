@@ -7,6 +7,7 @@ import secrets
 import time
 import uuid
 from collections.abc import Callable
+from datetime import datetime
 from typing import TypeVar
 
 from billiard.common import terminate_handler_fired
@@ -66,16 +67,19 @@ _OUTCOMES: dict[type[Ending], Outcome] = {
 _heartbeat = Heartbeat()
 
 
-def execute(operation_id: uuid.UUID, kind_name: str, *, process: str) -> Outcome:
+def execute(
+    operation_id: uuid.UUID, kind_name: str, *, process: str, sent_at: datetime | None = None
+) -> Outcome:
     """Make one attempt at an operation, if it is there to be had.
 
     :param process: names this worker process in the claim, for its death notice
+    :param sent_at: when the message that led here was sent
     :raises UnknownKind: this process does not know the kind
     """
     kind = registry.get(kind_name)
     begin_attempt()
     with logs.context(operation_id=str(operation_id), kind=kind_name):
-        row = _claim(operation_id, kind, f"{process}#{secrets.token_hex(4)}")
+        row = _claim(operation_id, kind, f"{process}#{secrets.token_hex(4)}", sent_at)
         if row is None:
             return _park(operation_id, kind)
         reach("claim.made")
@@ -135,9 +139,11 @@ def _leave_to_newer(claim: Claim) -> Ending | None:
 # --- claim ---------------------------------------------------------------------------
 
 
-def _claim(id: uuid.UUID, kind: Kind, claimed_by: str) -> ClaimedRow | None:
+def _claim(
+    id: uuid.UUID, kind: Kind, claimed_by: str, sent_at: datetime | None
+) -> ClaimedRow | None:
     def once() -> ClaimedRow | None:
-        return verbs.claim(id, kind.name, claimed_by=claimed_by, fifo=kind.fifo)
+        return verbs.claim(id, kind.name, claimed_by=claimed_by, fifo=kind.fifo, sent_at=sent_at)
 
     def again() -> ClaimedRow | None:
         # The lost answer may have been "yes".

@@ -168,6 +168,7 @@ class Submission:
     def _accepted(self, operation: dict[str, Any], send: bool) -> Accepted:
         with logs.context(operation_id=str(self._id), idempotency_key=self._key):
             reach("accept.stored")
+            self._sent_at = operation["created_at"]
             if send:
                 # In a transaction of the caller: only once that is committed.
                 transaction.on_commit(self._publish)
@@ -176,7 +177,7 @@ class Submission:
         return Accepted(operation, False, self._fingerprint, FINGERPRINT_VERSION)
 
     def _publish(self) -> None:
-        publish(Envelope(self._id, self._kind.name))
+        publish(Envelope(self._id, self._kind.name, self._sent_at))
 
     def _compare(self, found: Accepted) -> None:
         # A fingerprint made by other rules says nothing: better a replay than a false alarm.

@@ -16,6 +16,7 @@ from celery.exceptions import Ignore, Reject, Retry
 from django.db import DatabaseError
 
 from operations import prune, registry
+from operations.broker.messages import SENT_AT, sent_at_of
 from operations.broker.names import HOUSEKEEPING
 from operations.broker.queues import queue
 from operations.executor import Outcome, execute, revoke, set_aside
@@ -46,7 +47,10 @@ def _make_task(kind: Kind) -> None:
             return "revoked"
         with alone():
             outcome = execute(
-                id, task.name, process=own_process_name(task.request.hostname or "unknown")
+                id,
+                task.name,
+                process=own_process_name(task.request.hostname or "unknown"),
+                sent_at=sent_at_of(task.request.get(SENT_AT)),
             )
         return _ended(outcome)
 

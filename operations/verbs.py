@@ -33,7 +33,7 @@ and ``now()`` stands still inside a transaction.
 
 import json
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
@@ -52,10 +52,16 @@ from operations.signature import signature
 
 
 class Envelope(NamedTuple):
-    """All that a message needs to say of an operation."""
+    """All that a message needs to say of an operation.
+
+    ``sent_at`` is the row's at this publish. The claim takes it from the message, so that a
+    message that was overtaken by a second one of its operation is no evidence that all the
+    others between them are lost.
+    """
 
     id: uuid.UUID
     kind: str
+    sent_at: datetime | None = None
 
 
 class Crowding(NamedTuple):
@@ -110,7 +116,7 @@ heads AS MATERIALIZED (
     SET sent_at = statement_timestamp(),
         due_at = statement_timestamp() + %(evidence_age)s * interval '1 second'
     FROM heads WHERE o.id = heads.id AND o.sent_at IS NULL AND NOT {_HELD.format(k="o.kind")}
-    RETURNING o.id, o.kind
+    RETURNING o.id, o.kind, o.sent_at
 )
 """
 
@@ -268,6 +274,7 @@ SET state = 'running',
     claimed_by = %(claimed_by)s,
     started_at = statement_timestamp(),
     due_at = statement_timestamp() + %(ttl)s * interval '1 second',
+    sent_at = LEAST(o.sent_at, %(sent_at)s::timestamptz),
     version = o.version + 1
 FROM (
     SELECT id, epoch, started_at FROM operations_operation
@@ -296,10 +303,13 @@ WHERE o.id = %(id)s AND o.state = 'running' AND o.claimed_by = %(claimed_by)s
 """
 
 
-def claim(id: uuid.UUID, kind: str, *, claimed_by: str, fifo: bool) -> ClaimedRow | None:
+def claim(
+    id: uuid.UUID, kind: str, *, claimed_by: str, fifo: bool, sent_at: datetime | None = None
+) -> ClaimedRow | None:
     """Take a pending operation whose time has come and whose resource is free.
 
     :param claimed_by: unique for this delivery, see :func:`claim_made`
+    :param sent_at: when the message that led here was sent, see :class:`Envelope`
     :raises IntegrityError: the resource was taken by somebody in this very moment
     """
     row = _one(
@@ -310,6 +320,7 @@ def claim(id: uuid.UUID, kind: str, *, claimed_by: str, fifo: bool) -> ClaimedRo
             "claimed_by": claimed_by,
             "ttl": settings.SEKALI_CLAIM_TTL,
             "fifo": fifo,
+            "sent_at": sent_at,
         },
     )
     return None if row is None else ClaimedRow(**row)
@@ -371,7 +382,7 @@ WITH freed AS (
         'open', statement_timestamp(), ''
     FROM freed
 ), {_WAKE}
-SELECT id, kind FROM woken
+SELECT id, kind, sent_at FROM woken
 """
 
 
@@ -519,7 +530,7 @@ WITH freed AS (
         %(traceback)s, %(signature)s, '', 'open', statement_timestamp(), ''
     FROM freed WHERE state = 'dead'
 ), {{invalidation}}{_WAKE}
-SELECT (SELECT id FROM freed) AS settled, woken.id, woken.kind
+SELECT (SELECT id FROM freed) AS settled, woken.id, woken.kind, woken.sent_at
 FROM (SELECT 1) AS always LEFT JOIN woken ON true
 """
 _SETTLE = _SETTLE_TEMPLATE.format(invalidation="")
@@ -600,7 +611,7 @@ def settle(
     rows = _all(statement, parameters)
     if rows[0]["settled"] is None:
         raise ClaimLost(claim.id)
-    return [Envelope(row["id"], row["kind"]) for row in rows if row["id"] is not None]
+    return _enveloped(row for row in rows if row["id"] is not None)
 
 
 def _columns(failure: Failure) -> dict[str, Any]:
@@ -628,7 +639,7 @@ WITH freed AS (
     WHERE id = %(id)s AND state = 'running' AND epoch = %(epoch)s
     RETURNING id, resource
 ), {_WAKE}
-SELECT (SELECT id FROM freed) AS settled, woken.id, woken.kind
+SELECT (SELECT id FROM freed) AS settled, woken.id, woken.kind, woken.sent_at
 FROM (SELECT 1) AS always LEFT JOIN woken ON true
 """
 
@@ -655,7 +666,7 @@ def defer(claim: ClaimedRow, ending: Defer) -> list[Envelope]:
     )
     if rows[0]["settled"] is None:
         raise ClaimLost(claim.id)
-    return [Envelope(row["id"], row["kind"]) for row in rows if row["id"] is not None]
+    return _enveloped(row for row in rows if row["id"] is not None)
 
 
 # --- rescue --------------------------------------------------------------------------
@@ -707,9 +718,9 @@ WITH lost AS (
         %(signature)s, '', 'open', statement_timestamp(), ''
     FROM freed WHERE state = 'dead'
 ), {wake}
-SELECT id, kind, resource, epoch, state, false AS woken FROM freed
+SELECT id, kind, resource, epoch, state, NULL AS sent_at, false AS woken FROM freed
 UNION ALL
-SELECT id, kind, '', 0, 'pending', true FROM woken
+SELECT id, kind, '', 0, 'pending', sent_at, true FROM woken
 """
 _RESCUE_EXPIRED = _RESCUE.format(which="due_at <= statement_timestamp()", wake=_WAKE)
 _RESCUE_OF_PROCESS = _RESCUE.format(which="starts_with(claimed_by, %(process)s)", wake=_WAKE)
@@ -754,9 +765,9 @@ WITH held AS (
         '', '', 'Terminated', %(message)s, 0
     FROM freed WHERE %(revoked)s
 ), {_WAKE}
-SELECT id, kind, resource, epoch, state, false AS woken FROM freed
+SELECT id, kind, resource, epoch, state, NULL AS sent_at, false AS woken FROM freed
 UNION ALL
-SELECT id, kind, '', 0, 'pending', true FROM woken
+SELECT id, kind, '', 0, 'pending', sent_at, true FROM woken
 """
 
 
@@ -804,7 +815,7 @@ def _split(rows: list[dict[str, Any]]) -> tuple[list[Rescued], list[Envelope]]:
         for row in rows
         if not row["woken"]
     ]
-    return freed, [Envelope(row["id"], row["kind"]) for row in rows if row["woken"]]
+    return freed, _enveloped(row for row in rows if row["woken"])
 
 
 # --- by people -----------------------------------------------------------------------
@@ -823,7 +834,7 @@ WITH freed AS (
     FROM freed WHERE r.operation_id = freed.id
 ), {_WAKE}
 SELECT {", ".join(f"freed.{name}" for name in _VISIBLE_NAMES)},
-    woken.id AS woken_id, woken.kind AS woken_kind
+    woken.id AS woken_id, woken.kind AS woken_kind, woken.sent_at AS woken_sent_at
 FROM freed LEFT JOIN woken ON true
 """
 
@@ -847,8 +858,8 @@ def cancel(
     )
     if row is None:
         return None
-    woken_id, woken_kind = row.pop("woken_id"), row.pop("woken_kind")
-    return row, [] if woken_id is None else [Envelope(woken_id, woken_kind)]
+    woken_id, kind, sent_at = (row.pop(f"woken_{name}") for name in Envelope._fields)
+    return row, [] if woken_id is None else [Envelope(woken_id, kind, sent_at)]
 
 
 _REVOKE = f"""
@@ -863,7 +874,7 @@ WITH freed AS (
     SET expires_at = statement_timestamp() + (r.expires_at - r.created_at)
     FROM freed WHERE r.operation_id = freed.id
 ), {_WAKE}
-SELECT (SELECT id FROM freed) AS revoked, woken.id, woken.kind
+SELECT (SELECT id FROM freed) AS revoked, woken.id, woken.kind, woken.sent_at
 FROM (SELECT 1) AS always LEFT JOIN woken ON true
 """
 
@@ -883,7 +894,7 @@ def revoke(id: uuid.UUID) -> list[Envelope] | None:
     )
     if rows[0]["revoked"] is None:
         return None
-    return [Envelope(row["id"], row["kind"]) for row in rows if row["id"] is not None]
+    return _enveloped(row for row in rows if row["id"] is not None)
 
 
 _REPLAY = """
@@ -1015,7 +1026,7 @@ UPDATE operations_operation AS o
 SET sent_at = statement_timestamp(),
     due_at = statement_timestamp() + %(evidence_age)s * interval '1 second'
 FROM due WHERE o.id = due.id
-RETURNING o.id, o.kind
+RETURNING o.id, o.kind, o.sent_at
 """
 
 
@@ -1062,7 +1073,7 @@ UPDATE operations_operation AS o
 SET sent_at = statement_timestamp(),
     due_at = statement_timestamp() + %(interval)s * interval '1 second'
 FROM lost WHERE o.id = lost.id
-RETURNING o.id, o.kind
+RETURNING o.id, o.kind, o.sent_at
 """
 
 
@@ -1134,7 +1145,11 @@ def _changed(sql: str, parameters: dict[str, Any]) -> int:
 
 
 def _envelopes(sql: str, parameters: dict[str, Any]) -> list[Envelope]:
-    return [Envelope(row["id"], row["kind"]) for row in _all(sql, parameters)]
+    return _enveloped(_all(sql, parameters))
+
+
+def _enveloped(rows: Iterable[dict[str, Any]]) -> list[Envelope]:
+    return [Envelope(row["id"], row["kind"], row["sent_at"]) for row in rows]
 
 
 #: Django has psycopg leave jsonb as text, for its own field to decode.

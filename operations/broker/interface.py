@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from django.conf import settings
 
 from operations import logs
-from operations.broker.messages import Template, template
+from operations.broker.messages import Template, as_header, template
 from operations.registry import UnknownKind
 from operations.verbs import Envelope
 
@@ -34,6 +34,7 @@ class Outgoing(NamedTuple):
 
     id: str
     template: Template
+    sent_at: str
     request_id: str
 
 
@@ -104,11 +105,13 @@ class Broker(ABC):
         """
         outgoing = []
         request_id = logs.current("request_id")
-        for id, kind in envelopes:
+        for id, kind, sent_at in envelopes:
             try:
-                outgoing.append(Outgoing(str(id), template(kind), request_id))
+                made = template(kind)
             except UnknownKind:
                 log.warning("%s is of kind %r, which is unknown here; not sent.", id, kind)
+                continue
+            outgoing.append(Outgoing(str(id), made, as_header(sent_at), request_id))
         if outgoing:
             self._send(outgoing)
 

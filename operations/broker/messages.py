@@ -7,6 +7,7 @@ thousands, and Celery needs a third of a millisecond for one.
 
 import json
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
@@ -17,6 +18,11 @@ from operations import registry
 #: Stands for the id while the template is made.
 _PLACEHOLDER = "00000000-0000-0000-0000-000000000000"
 
+#: The header that says when the message was sent, by the clock of the database.
+SENT_AT = "sent_at"
+#: Stands for it while the template is made, and where it is not known. Always of this length.
+_NEVER = "0000-00-00T00:00:00.000000+00:00"
+
 
 @dataclass(frozen=True)
 class Template:
@@ -26,14 +32,31 @@ class Template:
     headers: str
     body: str
     placeholder: str = _PLACEHOLDER
+    never: str = _NEVER
 
     def headers_of(self, id: str, request_id: str) -> dict[str, Any]:
         headers: dict[str, Any] = json.loads(self.headers.replace(self.placeholder, id))
         headers["request_id"] = request_id
+        headers[SENT_AT] = self.never
         return headers
 
     def body_of(self, id: str) -> bytes:
         return self.body.replace(self.placeholder, id).encode()
+
+
+def as_header(sent_at: datetime | None) -> str:
+    """The time in the one form in which messages hold it."""
+    if sent_at is None:
+        return _NEVER
+    return sent_at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f+00:00")
+
+
+def sent_at_of(header: object) -> datetime | None:
+    """The time that a message holds, if it holds one."""
+    try:
+        return datetime.fromisoformat(str(header))
+    except ValueError:
+        return None
 
 
 @cache

@@ -1,8 +1,8 @@
 """A message as the frames of AMQP, made from a template.
 
 py-amqp encodes a third of a millisecond for each message and hands each to the socket
-alone. All messages of a kind are alike but for the id, whose length is always the same:
-so they are encoded once, and a batch goes out in one write.
+alone. All messages of a kind are alike but for the id and the time, whose length is always the
+same: so they are encoded once, and a batch goes out in one write.
 """
 
 import struct
@@ -26,6 +26,7 @@ def frames_of(message: Outgoing, channel: int, frame_max: int) -> bytes:
     template = message.template
     make = _encoded if message.request_id == "" else _encoded.__wrapped__
     made: bytes = make(template, message.request_id, channel, frame_max)
+    made = made.replace(template.never.encode(), message.sent_at.encode())
     return made.replace(template.placeholder.encode(), message.id.encode())
 
 

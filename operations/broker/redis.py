@@ -94,6 +94,7 @@ def _envelope(message: Outgoing) -> str:
         .replace(_BODY, body)
         .replace(json.dumps(_REQUEST), json.dumps(message.request_id))
         .replace(message.template.placeholder, message.id)
+        .replace(message.template.never, message.sent_at)
     )
 
 
