@@ -67,7 +67,7 @@ def test_worker_mains_are_killed_fifteen_times(platform: Platform) -> None:
 
     killer = threading.Thread(target=kill_now_and_then)
     killer.start()
-    ids = []
+    ids: list[uuid.UUID] = []
     while killer.is_alive():
         if len(ids) < OPERATIONS:
             ids += load(50)
@@ -83,7 +83,7 @@ def test_connections_are_cut_twenty_times(platform: Platform) -> None:
     """B12: those of workers and dispatchers alike; nobody has to be started again."""
     platform.stack.start(apis=0, sandbox=False, workers=2)
     before = [psutil.Process(worker.pid) for worker in platform.stack.workers]
-    ids = []
+    ids: list[uuid.UUID] = []
     for _ in range(20):
         ids += load(50)
         cut_connections(platform)
@@ -105,7 +105,7 @@ def test_the_broker_is_killed_under_busy_workers(platform: Platform) -> None:
     """B12 I1: and comes back, each time with what it had written down."""
     platform.stack.start(apis=0, sandbox=False, workers=2)
     before = [psutil.Process(worker.pid) for worker in platform.stack.workers]
-    ids = []
+    ids: list[uuid.UUID] = []
     for _ in range(2):
         ids += load(300)
         platform.server.kill()
