@@ -11,7 +11,7 @@ PIP_COMPILE := .local/lock/bin/pip-compile --quiet --allow-unsafe --strip-extras
 	--generate-hashes --no-emit-index-url --no-emit-find-links --no-emit-trusted-host
 
 # Each of the processes has servers of its own; most of a test's time is waiting.
-PARALLEL ?= --numprocesses 2 --dist loadfile
+PARALLEL ?= --numprocesses 3 --dist loadfile
 # What failed beside others on a crowded machine is told, and has to pass alone.
 ALONE = $(BIN)/python -m pytest --last-failed --last-failed-no-failures none
 

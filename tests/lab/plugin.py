@@ -28,6 +28,8 @@ os.environ.update(
         "SENTRY_DSN": "",
         "SEKALI_ROLE": "manage",
         "EXTRA_APPS": "tests.lab.scripted",
+        # What killed processes leave behind goes with the rest.
+        "TMPDIR": str(_lab.directory),
         # The same order of time-outs as in production, about ten times as quick.
         "DATABASE_LOCK_TIMEOUT": "1",
         "DATABASE_IDLE_IN_TRANSACTION_TIMEOUT": "2",

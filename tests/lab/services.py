@@ -246,7 +246,7 @@ class Lab:
         self._ports = Ports()
         # Below the range that the system gives to outgoing connections, so that a killed
         # server finds its port free again; at random, since other runs may go on.
-        self._first_port = random.randrange(20_000, 31_000)
+        self._next_port = random.randrange(20_000, 30_000)
 
         def valkey(name: str, options: Mapping[str, str]) -> ValkeyServer:
             given = os.environ.get(f"TEST_{name.upper()}_URL")
@@ -291,7 +291,9 @@ class Lab:
 
     def port(self) -> int:
         """A free port that is handed out once."""
-        return self._ports.take(self._first_port)
+        port = self._ports.take(self._next_port)
+        self._next_port = port + 1
+        return port
 
     def close(self) -> None:
         """End everything that was started and remove its data."""

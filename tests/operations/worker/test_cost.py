@@ -33,6 +33,7 @@ def pages_of_a_claim(id: uuid.UUID, *, fifo: bool) -> int:
         "claimed_by": "n/1.1#x",
         "ttl": 30,
         "fifo": fifo,
+        "sent_at": None,
     }
     with connection.cursor() as cursor:
         cursor.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {verbs._CLAIM}", parameters)
