@@ -15,7 +15,7 @@ PARALLEL ?= --numprocesses 3 --dist loadfile
 # What failed beside others on a crowded machine is told, and has to pass alone.
 ALONE = $(BIN)/python -m pytest --last-failed --last-failed-no-failures none
 
-.PHONY: up down test test-full lint system-tools lock clean
+.PHONY: up down test test-full bench lint system-tools lock clean
 .DEFAULT_GOAL := up
 
 # Without a shell in between, so that the run can follow this make and end with it.
@@ -30,6 +30,11 @@ test: $(INSTALLED_DEV)
 
 test-full: $(INSTALLED_DEV)
 	$(BIN)/python -m pytest $(PARALLEL) || $(ALONE)
+
+# Numbers for docs/performance.md; on a machine that does nothing else.
+bench: $(INSTALLED_DEV)
+	$(BIN)/python -m pytest -q --override-ini python_files='bench_*.py' \
+		--override-ini python_functions='bench_*' tests/bench
 
 lint: $(INSTALLED_DEV)
 	$(BIN)/ruff check .

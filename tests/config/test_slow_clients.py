@@ -128,7 +128,8 @@ def test_a_body_that_trickles_has_no_more_time(client: Client) -> None:
         started = time.monotonic()
         received = b""
         while b"incomplete_body" not in received:
-            assert (chunk := connection.recv(65536))
+            chunk = connection.recv(65536)
+            assert chunk, "the end of the stream came first"
             received += chunk
             assert received.startswith(b"HTTP/1.1 400 ")
         assert time.monotonic() - started < 3 * BODY_TIMEOUT

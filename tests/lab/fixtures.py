@@ -106,34 +106,6 @@ def stack(
         yield stack
 
 
-@pytest.fixture(scope="session")
-def kept_stack(
-    lab: Lab, migrated_template: str, django_db_blocker: DjangoDbBlocker
-) -> Iterator[Stack]:
-    """One stack for the whole run; see ``running``."""
-    for server in lab.servers:
-        server.start()
-    url = lab.postgres.create(f"{DATABASE}_kept", migrated_template)
-    with Stack(lab, url, name="kept") as stack:
-        yield stack
-
-
-@pytest.fixture
-def running(kept_stack: Stack, django_db_blocker: DjangoDbBlocker) -> Iterator[Stack]:
-    """The whole platform with two workers, running since the first test that asked for it.
-
-    The stores are empty, and Django in this process uses its database. Afterwards whatever
-    the test stopped or killed runs again.
-    """
-    kept_stack.start(workers=2)
-    kept_stack.recover()
-    kept_stack.reset()
-    with django_db_blocker.unblock():
-        use_database(f"{DATABASE}_kept")
-        yield kept_stack
-        use_database(DATABASE)
-
-
 def _valkey(server: ValkeyServer) -> Iterator[ValkeyServer]:
     server.start()
     server.flush()

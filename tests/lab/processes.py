@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Self
 
 import psutil
-import psycopg
-from psycopg import sql
 
 from deploy.local import parts, register
 from deploy.local.launcher import Command, Launcher
@@ -19,9 +17,6 @@ from deploy.local.ports import HOST
 from deploy.local.register import Entry
 from tests.lab.services import Lab
 from tests.lab.waiting import wait_until
-
-#: What the migrations put there; a reset keeps it.
-_KEPT_TABLES = {"django_migrations", "django_content_type", "auth_permission"}
 
 
 class Process:
@@ -165,8 +160,8 @@ class Stack:
     """The platform's processes on one database: all of them or the parts a test wants.
 
     ``env`` is added to each process's environment, and changes to it count for what is
-    started afterwards. Processes are kept between tests where a fixture keeps the stack; then
-    ``reset`` empties the stores and ``recover`` lets everything run again.
+    started afterwards. Stacks share the lab's broker, so workers and dispatchers are never
+    kept from one test to the next: they would take the messages of others.
     """
 
     def __init__(
@@ -331,17 +326,6 @@ class Stack:
                 process.start(wait=False)
         for process in self.processes:
             process.wait_ready()
-
-    def reset(self) -> None:
-        """Empty database, broker, cache and leases; the processes go on running."""
-        with psycopg.connect(self.database_url, autocommit=True) as session:
-            found = session.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
-            tables = sorted({str(row[0]) for row in found} - _KEPT_TABLES)
-            if tables:
-                names = sql.SQL(", ").join(map(sql.Identifier, tables))
-                session.execute(sql.SQL("TRUNCATE {} CASCADE").format(names))
-        for server in (self.lab.broker, self.lab.cache, self.lab.locks):
-            server.flush()
 
     def close(self) -> None:
         """Kill what still runs."""

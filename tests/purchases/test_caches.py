@@ -72,13 +72,14 @@ def test_nobody_is_shown_anothers_purchase(market: Market, cache_server: ValkeyS
     assert PURCHASE.get(owner=other, id=id) is None
 
 
-def test_what_a_client_reads_after_done_is_the_new_state(running: Stack) -> None:
+def test_what_a_client_reads_after_done_is_the_new_state(stack: Stack) -> None:
     """E2 G2: over HTTP, with everything cached before. Between `done` and the delete that
     follows the commit lies an instant, so the answer is waited for, but not for long."""
-    market = Market.opened(StackSandbox(running))
+    stack.start()
+    market = Market.opened(StackSandbox(stack))
     token = tokens.issue(User.objects.get(pk=market.customer), "test", timedelta(hours=1))
     with httpx.Client(
-        base_url=f"{running.api_url}/api/v1/",
+        base_url=f"{stack.api_url}/api/v1/",
         headers={"Authorization": f"Bearer {token}"},
         timeout=20,
         trust_env=False,

@@ -69,9 +69,10 @@ def effects(id: uuid.UUID) -> int:
     return Effect.objects.filter(operation_id=id).count()
 
 
-def test_a_soft_limit_that_comes_late_hits_nobody(running: Stack) -> None:
+def test_a_soft_limit_that_comes_late_hits_nobody(stack: Stack) -> None:
     """B8: the signal of an attempt that is over, to a child that waits or works on another."""
-    worker = running.workers[0]
+    stack.start(apis=0, sandbox=False)
+    worker = stack.workers[0]
     before = sorted(child.pid for child in worker.children())
     for _ in range(3):
         for pid in before:

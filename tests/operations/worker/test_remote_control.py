@@ -30,9 +30,10 @@ class Remote:
 
 
 @pytest.fixture
-def control(running: Stack) -> Iterator[Remote]:
-    """Remote control of the workers that run."""
-    with current_app.connection_for_write(running.broker_url) as connection:
+def control(stack: Stack) -> Iterator[Remote]:
+    """Remote control of a worker and a dispatcher, which run."""
+    stack.start(apis=0, sandbox=False)
+    with current_app.connection_for_write(stack.broker_url) as connection:
         yield Remote(connection)
 
 
@@ -40,7 +41,7 @@ def state(id: uuid.UUID) -> str:
     return str(Operation.objects.get(pk=id).state)
 
 
-def test_revoking_a_waiting_operation_cancels_it(running: Stack, control: Remote) -> None:
+def test_revoking_a_waiting_operation_cancels_it(stack: Stack, control: Remote) -> None:
     """B2: said so on the row; not orphaned, not sent again, and those behind it go on."""
     first = accept(publish=False, on="r")
     second = accept(publish=False, on="r")
@@ -53,19 +54,17 @@ def test_revoking_a_waiting_operation_cancels_it(running: Stack, control: Remote
     assert not Effect.objects.filter(operation_id=first).exists()
 
 
-def test_revoking_what_was_begun_before_is_not_possible(running: Stack, control: Remote) -> None:
+def test_revoking_what_was_begun_before_is_not_possible(stack: Stack, control: Remote) -> None:
     """B2: it may have had effects; it is told in the log and goes on to its end."""
     id = accept(script=["later:1", "later:1", "ok"])
     wait_until(lambda: Operation.objects.get(pk=id).epoch is not None)
     control("revoke", task_id=str(id))
     Operation.objects.filter(pk=id).update(payload={"script": ["ok"], "label": ""})
     wait_until(lambda: state(id) == "done")
-    assert any("may have had effects" in worker.output() for worker in running.workers)
+    assert any("may have had effects" in worker.output() for worker in stack.workers)
 
 
-def test_a_terminated_attempt_is_made_again_and_not_counted(
-    running: Stack, control: Remote
-) -> None:
+def test_a_terminated_attempt_is_made_again_and_not_counted(stack: Stack, control: Remote) -> None:
     """B2: the history tells; losses and attempts stay as they were."""
     id = accept(script=["sleep:30"])
     wait_until(lambda: state(id) == "running")
@@ -79,9 +78,7 @@ def test_a_terminated_attempt_is_made_again_and_not_counted(
     assert Effect.objects.filter(operation_id=id).count() == 1
 
 
-def test_a_rate_limit_slows_a_kind_down_and_orphans_nothing(
-    running: Stack, control: Remote
-) -> None:
+def test_a_rate_limit_slows_a_kind_down_and_orphans_nothing(stack: Stack, control: Remote) -> None:
     """B7: what waits in the worker for its turn is done when the limit is lifted."""
     control("rate_limit", task_name=KIND, rate_limit="30/m")
     started = time.monotonic()

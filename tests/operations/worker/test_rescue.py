@@ -18,8 +18,9 @@ PROMPT = 2.0
 
 
 @pytest.mark.req("B2", "I1")
-def test_a_killed_child_is_noticed_at_once_twenty_times(running: Stack) -> None:
+def test_a_killed_child_is_noticed_at_once_twenty_times(stack: Stack) -> None:
     """B2 I1: on the main process's own evidence, not on Celery's timer of five seconds."""
+    stack.start(apis=0, sandbox=False)
     took = []
     for _ in range(KILLS):
         id = accept(script=["sleep:30", "ok"], on="r")

@@ -1,0 +1,108 @@
+"""Operations per second and per core, on both brokers (``make bench``).
+
+What is measured is a kind with one local effect: a message is taken, the operation
+claimed, one row inserted and the operation settled in the same transaction. The queue is
+full before a worker starts, so that nobody waits for arrivals.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import psutil
+import pytest
+from django.db import connection
+
+from operations.models import Operation
+from tests.lab.accepting import owner
+from tests.lab.processes import Process
+from tests.lab.waiting import wait_until
+from tests.operations.brokers.bad_messages import KIND
+from tests.operations.brokers.conftest import Platform
+
+pytestmark = pytest.mark.timeout(300)
+
+OPERATIONS = 4_000
+
+_OWED = """
+INSERT INTO operations_operation
+    (id, owner_id, kind, payload, payload_revision, resource, state, claimed_by, not_before,
+     due_at, effects_began, attempts, losses, bugs, deferrals, request_id, traceparent,
+     created_at, version)
+SELECT gen_random_uuid(), %s, %s, '{"label": "x"}', 1, '', 'pending', '', now(), now(),
+    false, 0, 0, 0, 0, '', '', now(), 1
+FROM generate_series(1, %s)
+"""
+
+
+def processor_time(process: psutil.Process) -> float:
+    """Seconds that a process and those it started have used so far."""
+    used = 0.0
+    for one in (process, *process.children(recursive=True)):
+        times = one.cpu_times()
+        used += times.user + times.system
+    return used
+
+
+@contextmanager
+def measured(**families: int) -> Iterator[Callable[[], dict[str, float]]]:
+    """Processor seconds of families of processes, by the name and pid of their eldest."""
+    eldest = {name: psutil.Process(pid) for name, pid in families.items()}
+    before = {name: processor_time(process) for name, process in eldest.items()}
+    after: dict[str, float] = {}
+    yield lambda: after
+    for name, process in eldest.items():
+        after[name] = processor_time(process) - before[name]
+
+
+def publish_all(platform: Platform) -> float:
+    """Have operations sent by a dispatcher; returns how many it sent in a second."""
+    with connection.cursor() as cursor:
+        cursor.execute(_OWED, [owner(), KIND, OPERATIONS])
+        cursor.execute("ANALYZE operations_operation")
+    platform.stack.start(apis=0, sandbox=False, workers=0, dispatchers=1)
+    unsent = Operation.objects.filter(sent_at=None)
+    wait_until(lambda: unsent.count() < OPERATIONS, every=0.01)
+    started, left = time.monotonic(), unsent.count()
+    wait_until(lambda: unsent.count() == 0, timeout=120, every=0.01)
+    return left / (time.monotonic() - started)
+
+
+@pytest.mark.parametrize("events", ["", "events"])
+@pytest.mark.parametrize(("mains", "children"), [(1, 1), (1, 2), (1, 4), (2, 2)])
+def bench_worker(
+    platform: Platform,
+    events: str,
+    mains: int,
+    children: int,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """From the first claim to the last end."""
+    stack = platform.stack
+    stack.env["WORKER_EVENTS"] = "1" if events else "0"
+    sent = publish_all(platform)
+    workers: list[Process] = [
+        stack.add_worker(concurrency=children, wait=False) for _ in range(mains)
+    ]
+    for worker in workers:
+        wait_until(lambda worker=worker: "ready." in worker.output())  # type: ignore[misc]
+    families = {f"worker{n}": worker.pid for n, worker in enumerate(workers)}
+    with measured(postgres=stack.lab.postgres.pid, broker=platform.server.pid, **families) as spent:
+        done = Operation.objects.filter(state="done")
+        wait_until(lambda: done.count() == OPERATIONS, timeout=200, every=0.05)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT extract(epoch FROM max(finished_at) - min(started_at)) "
+            "FROM operations_operation"
+        )
+        ((seconds,),) = cursor.fetchall()
+    used = spent()
+    of_workers = sum(used[name] for name in families)
+    with capsys.disabled():
+        print(  # noqa: T201
+            f"\n| {'redis' if platform.is_redis else 'rabbitmq'} | {events or '-'} "
+            f"| {mains} of {children} | {OPERATIONS / float(seconds):.0f} "
+            f"| {OPERATIONS / (of_workers + used['postgres'] + used['broker']):.0f} "
+            f"| {of_workers / OPERATIONS * 1e6:.0f} | {used['postgres'] / OPERATIONS * 1e6:.0f} "
+            f"| {used['broker'] / OPERATIONS * 1e6:.0f} | {sent:.0f} |"
+        )
