@@ -1128,8 +1128,10 @@ def forget_sent(before: datetime, limit: int) -> int:
 def _all(sql: str, parameters: dict[str, Any]) -> list[dict[str, Any]]:
     with connection.cursor() as cursor:
         cursor.execute(sql, parameters)
-        assert cursor.description is not None
-        names = [column.name for column in cursor.description]
+        # Read once: psycopg builds it anew each time, for more than the rows cost.
+        description = cursor.description
+        assert description is not None
+        names = [column.name for column in description]
         return [_decoded(dict(zip(names, row, strict=True))) for row in cursor.fetchall()]
 
 
