@@ -52,5 +52,5 @@ def accept(
     )
     assert accepted is not None
     if publish:
-        get_broker().publish([Envelope(id, kind.name)])
+        get_broker().publish([Envelope(id, kind.name, accepted["created_at"])])
     return id
