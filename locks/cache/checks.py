@@ -7,9 +7,14 @@ from django.apps import AppConfig
 from django.conf import settings
 from django.core import checks
 from django.core.cache import caches
+from django.utils.module_loading import import_string
 from django_redis.cache import RedisCache
+from django_redis.serializers.pickle import PickleSerializer
 
 from locks.cache.store import ALIAS
+
+#: What django-redis takes when it is told nothing.
+_PICKLE = "django_redis.serializers.pickle.PickleSerializer"
 
 
 def check_cache(
@@ -33,6 +38,15 @@ def check_cache(
                 f"The cache {ALIAS!r} has no time-outs: frozen, it would freeze its readers.",
                 hint="Set SOCKET_TIMEOUT and SOCKET_CONNECT_TIMEOUT in its OPTIONS.",
                 id="locks.E011",
+            )
+        )
+    serializer = import_string(options.get("SERIALIZER", _PICKLE))
+    if issubclass(serializer, PickleSerializer):
+        found.append(
+            checks.Error(
+                f"The cache {ALIAS!r} holds pickles: who can write there can run code here.",
+                hint='Set SERIALIZER="django_redis.serializers.json.JSONSerializer" in OPTIONS.',
+                id="locks.E012",
             )
         )
     if "retry" not in options.get("CONNECTION_POOL_KWARGS", {}):

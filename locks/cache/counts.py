@@ -15,7 +15,7 @@ Name = Literal[
     "hit",  # reads answered by a fresh value
     "stale",  # reads answered by a value past its TTL while somebody revalidated it
     "miss",  # reads that found nothing to answer with
-    "bypassed",  # reads inside a transaction, which asked the source
+    "bypassed",  # reads inside a transaction or a load, which asked the source
     "unavailable",  # reads that did without the cache because it was away
     "read",  # calls that looked values up
     "read_us",  # what those took in all, microseconds

@@ -169,6 +169,11 @@ class CacheEntry(Generic[T]):
         return ttl * random.uniform(1 - self.jitter, 1)  # noqa: S311
 
     @property
+    def longest_ttl(self) -> float:
+        """Seconds for which any value can be fresh."""
+        return max(self.ttl, self.negative)
+
+    @property
     def version_ttl(self) -> float:
         """Seconds for which the entry's version outlives its last use: longer than every
         value."""

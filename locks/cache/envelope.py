@@ -2,11 +2,18 @@
 
 ``<fresh until, ms since 1970 by the server's clock> <version of the entry or ->\\n<value>``
 
-The scripts in ``lua/`` write and read the same form.
+The scripts in ``lua/`` write and read the same form. Whatever else is found is nothing:
+other code may have left it there.
 """
 
+import re
 import time
 from typing import NamedTuple
+
+#: Seconds by which two clocks differ without harm.
+_SKEW = 1
+
+_HEAD = re.compile(rb"([0-9]{1,15}) (\S+)\n")
 
 
 class Envelope(NamedTuple):
@@ -14,11 +21,17 @@ class Envelope(NamedTuple):
     version: bytes
     body: bytes
 
-    @property
-    def is_fresh(self) -> bool:
-        """By this host's clock. Where it is wrong the value's life is bounded all the same,
-        since the server ends it."""
-        return time.time() * 1000 < self.fresh_until
+    def is_fresh(self, ttl: float) -> bool:
+        """By this host's clock; where that is wrong, ``begin.lua`` asks the server's.
+
+        :param ttl: seconds. What is fresh for longer is no value of ours, or the clock was
+            set back; else it could be told for ever
+        """
+        return 0 < self.fresh_until / 1000 - time.time() <= ttl + _SKEW
+
+    def may_be_served(self, stale: float) -> bool:
+        """Whether its TTL ended no more than ``stale`` seconds ago."""
+        return -stale < self.fresh_until / 1000 - time.time() <= 0
 
 
 def opened(raw: bytes | None, version: bytes | None) -> Envelope | None:
@@ -29,8 +42,7 @@ def opened(raw: bytes | None, version: bytes | None) -> Envelope | None:
     """
     if raw is None or version is None:
         return None
-    head, _, body = raw.partition(b"\n")
-    fresh_until, _, of = head.partition(b" ")
-    if of != version or not fresh_until.isdigit():
+    head = _HEAD.match(raw)
+    if head is None or head[2] != version:
         return None
-    return Envelope(int(fresh_until), of, body)
+    return Envelope(int(head[1]), head[2], raw[head.end() :])

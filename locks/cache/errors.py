@@ -4,7 +4,7 @@
 class CacheAway(Exception):
     """The cache server did not answer, refused, or is being left alone for a while.
 
-    Never leaves this package.
+    Never leaves ``locks``.
     """
 
 

@@ -35,7 +35,7 @@ class _Places:
 
     @contextmanager
     def one(self) -> Iterator[None]:
-        if getattr(self._own, "has_one", False):
+        if self.has_own:
             yield
             return
         with self._free:
@@ -51,11 +51,21 @@ class _Places:
                 self._taken -= 1
                 self._free.notify()
 
+    @property
+    def has_own(self) -> bool:
+        """Whether this thread has one."""
+        return getattr(self._own, "has_one", False)
+
     def _is_free(self) -> bool:
         return self._taken < int(getattr(settings, "CACHE_LOADS", 4))
 
 
 _places = _Places()
+
+
+def is_loading() -> bool:
+    """Whether this thread is in the middle of a load."""
+    return _places.has_own
 
 
 def place() -> AbstractContextManager[None]:

@@ -4,7 +4,8 @@ Why what is returned is never older than an invalidation that was acknowledged b
 read began:
 
 - a value found in the cache was there during the read, and an invalidation deletes it;
-- a value loaded here was loaded during the read;
+- a value loaded here was loaded during the read; and from the source, also what its loader
+  reads of other entries, so that ages do not add up;
 - a value loaded by another is only ever taken from the cache, so its filling was accepted,
   and it is accepted only while the token stands that was set before the load and that
   every invalidation deletes.
@@ -14,7 +15,7 @@ import logging
 import random
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -46,7 +47,7 @@ def read(entry: "CacheEntry[Any]", wanted: Wanted) -> Found:
     :raises Overloaded: too many loads are under way
     """
     store = Store()
-    if in_transaction():
+    if in_transaction() or loads.is_loading():
         counts.add(entry.name, {"bypassed": len(wanted)})
         return _load(entry, store, wanted)
     if max(map(len, wanted)) > LONGEST:
@@ -61,15 +62,29 @@ def read(entry: "CacheEntry[Any]", wanted: Wanted) -> Found:
     past: dict[str, Envelope] = {}
     for key, raw in zip(wanted, raws, strict=True):
         if envelope := opened(raw, version):
-            if envelope.is_fresh:
+            if envelope.is_fresh(entry.longest_ttl):
                 _take(store, envelope, key, found)
-            elif entry.stale:
+            elif envelope.may_be_served(entry.stale):
                 past[key] = envelope
     took = int((time.perf_counter() - began) * 1_000_000)
     counts.add(entry.name, {"read": 1, "read_us": took, "hit": len(found)})
     if len(found) < len(wanted):
         left = {key: wanted[key] for key in wanted if key not in found}
         found |= _fetch(entry, store, left, past)
+    return found
+
+
+def fresh(entry: "CacheEntry[Any]", keys: Sequence[str]) -> dict[str, bytes]:
+    """What stands in the cache for these keys, as far as it is fresh, by key.
+
+    :raises CacheAway: the server does not answer
+    """
+    raws, version = Store().read(keys, entry.version_key)
+    found: dict[str, bytes] = {}
+    for key, raw in zip(keys, raws, strict=True):
+        envelope = opened(raw, version)
+        if raw is not None and envelope is not None and envelope.is_fresh(entry.longest_ttl):
+            found[key] = raw
     return found
 
 
@@ -126,6 +141,8 @@ def _ask(
         list(left),
         token,
         entry.lease,
+        ttl=entry.longest_ttl,
+        stale=entry.stale,
         version_key=entry.version_key,
         new_version=secrets.token_hex(8),
         version_ttl=entry.version_ttl,
@@ -138,7 +155,7 @@ def _ask(
             case Loaded(raw):
                 _take_raw(store, raw, key, found)
                 counts.add(entry.name, {"miss": 1})
-            case Taken(raw) if raw and entry.stale:
+            case Taken(raw) if raw:
                 _take_raw(store, raw, key, found)
                 counts.add(entry.name, {"stale": 1})
         if key in found:
@@ -228,6 +245,7 @@ def _load(entry: "CacheEntry[Any]", store: Store, wanted: Wanted) -> Found:
 
 
 def _take_raw(store: Store, raw: bytes, key: str, found: Found) -> None:
+    """Take what ``begin.lua`` has found good."""
     envelope = opened(raw, raw.partition(b"\n")[0].partition(b" ")[2])
     if envelope is not None:
         _take(store, envelope, key, found)
@@ -237,7 +255,7 @@ def _take(store: Store, envelope: Envelope, key: str, found: Found) -> None:
     """Decode a value; one that cannot be decoded is dropped, and counts as not there."""
     try:
         found[key] = store.decoded(envelope.body)
-    except ValueError:
+    except Exception:  # whatever the serializer makes of what is none of its own
         log.exception("What is cached under %s cannot be decoded.", key)
         with suppress(CacheAway):
             store.drop([key])

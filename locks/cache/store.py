@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from django.core.cache import caches
-from redis.exceptions import NoScriptError, RedisError, ResponseError
+from redis.exceptions import NoScriptError, ReadOnlyError, RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeout
 
 from locks.cache import counts
@@ -112,8 +112,6 @@ class Store:
         if version_key:
             *found, version = self._call("MGET", *map(self._named, [*keys, version_key]))
             return found, version
-        if len(keys) == 1:
-            return [self._call("GET", self._named(keys[0]))], b"-"
         return self._call("MGET", *map(self._named, keys)), b"-"
 
     def begin(
@@ -122,12 +120,14 @@ class Store:
         token: str,
         lease: float,
         *,
+        ttl: float,
+        stale: float,
         version_key: str = "",
         new_version: str = "",
         version_ttl: float = 0,
     ) -> list[Answer]:
         """Take over the loading of each key, if nobody has (``lua/begin.lua``); times in s."""
-        rest = (token, _ms(lease), new_version, _ms(version_ttl))
+        rest = (token, _ms(lease), _ms(ttl), int(stale * 1000), new_version, _ms(version_ttl))
         answers = self._pipeline(
             [_run(_BEGIN, self._trio(key, version_key), *rest) for key in keys]
         )
@@ -238,7 +238,8 @@ class Store:
         """On one of django-redis's connections, with less ado than its client makes of it.
 
         A kept connection is used without asking first whether it still stands. One that
-        turns out to have been closed is replaced once: nothing here does harm twice.
+        turns out to have been closed, or to lead to a replica, is replaced once: nothing
+        here does harm twice.
         """
         pool = self._client.get_client(write=True).connection_pool
         idle = _idle.get(pool)
@@ -281,6 +282,9 @@ def _exchange(connection: Any, commands: list[Command]) -> list[Any]:
 def _answer(connection: Any) -> Any:
     try:
         return connection.read_response()
+    except ReadOnlyError:
+        # It was the primary once. Only a new connection finds the one that is so now.
+        raise
     except ResponseError as error:
         return error
 

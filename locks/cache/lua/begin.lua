@@ -5,8 +5,10 @@
 -- KEYS[3]  the version of the whole entry (string); absent for an entry without one
 -- ARGV[1]  the caller's random token
 -- ARGV[2]  how long the caller may take, ms
--- ARGV[3]  a random version, for an entry that has none at present
--- ARGV[4]  how long a version lives after it was last used here, ms
+-- ARGV[3]  for how long any value of the entry can be fresh, ms
+-- ARGV[4]  for how long one may be served after that, ms
+-- ARGV[5]  a random version, for an entry that has none at present
+-- ARGV[6]  how long a version lives after it was last used here, ms
 --
 -- Returns  {'fresh', value}     loaded meanwhile
 --          {'mine', version}    load it, then call fill.lua with the token and the version
@@ -15,34 +17,41 @@
 -- A version is only ever made here, at random, so that one that was deleted, evicted or
 -- flushed never comes back.
 
+-- What is no string was left by other code, and is nothing.
+local function text(key)
+  local found = redis.pcall('GET', key)
+  return type(found) == 'string' and found
+end
+
 local version = '-'
 if KEYS[3] then
-  version = redis.call('GET', KEYS[3])
-  if version then
-    redis.call('PEXPIRE', KEYS[3], ARGV[4])
+  version = text(KEYS[3])
+  if version and string.match(version, '^%x+$') then
+    redis.call('PEXPIRE', KEYS[3], ARGV[6])
   else
-    version = ARGV[3]
-    redis.call('SET', KEYS[3], version, 'PX', ARGV[4])
+    version = ARGV[5]
+    redis.call('SET', KEYS[3], version, 'PX', ARGV[6])
   end
 end
 
-local value = redis.call('GET', KEYS[1])
+local value = text(KEYS[1])
+local left -- ms until it is not fresh any more
 if value then
   local fresh_until, of = string.match(value, '^(%d+) (%S+)\n')
-  if of ~= version then
-    value = false
-  else
+  if of == version and #fresh_until <= 15 then
     local clock = redis.call('TIME')
-    if clock[1] * 1000 + math.floor(clock[2] / 1000) < tonumber(fresh_until) then
+    left = tonumber(fresh_until) - clock[1] * 1000 - math.floor(clock[2] / 1000)
+    if left > 0 and left <= tonumber(ARGV[3]) then
       return {'fresh', value}
     end
   end
 end
 
 -- The caller's own token: the answer to its first try was lost.
-local token = redis.call('GET', KEYS[2])
+local token = text(KEYS[2])
 if token and token ~= ARGV[1] then
-  return {'taken', value or ''}
+  local may_be_served = left and left <= 0 and left > -tonumber(ARGV[4])
+  return {'taken', may_be_served and value or ''}
 end
 redis.call('SET', KEYS[2], ARGV[1], 'PX', ARGV[2])
 return {'mine', version}

@@ -1,11 +1,18 @@
 """System checks of the cache."""
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from django.conf import settings as configured
 from pytest_django import Settings
 
 from locks.cache.checks import check_cache
+
+OPTIONS = cast("dict[str, Any]", configured.CACHES["default"]["OPTIONS"])
+SERIALIZERS = "django_redis.serializers"
+JSON = {"SERIALIZER": f"{SERIALIZERS}.json.JSONSerializer"}
+#: Also what django-redis takes when it is told nothing.
+PICKLE = "locks.E012"
 
 
 def ids() -> list[str | None]:
@@ -21,8 +28,13 @@ def test_the_settings_of_this_project_pass() -> None:
     ("cache", "id"),
     [
         ({"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}, "locks.E010"),
-        ({"OPTIONS": {"CONNECTION_POOL_KWARGS": {"retry": None}}}, "locks.E011"),
-        ({"OPTIONS": {"SOCKET_TIMEOUT": 1, "SOCKET_CONNECT_TIMEOUT": 1}}, "locks.W010"),
+        ({"OPTIONS": {**JSON, "CONNECTION_POOL_KWARGS": {"retry": None}}}, "locks.E011"),
+        (
+            {"OPTIONS": {**JSON, "SOCKET_TIMEOUT": 1, "SOCKET_CONNECT_TIMEOUT": 1}},
+            "locks.W010",
+        ),
+        ({"OPTIONS": {**OPTIONS, "SERIALIZER": f"{SERIALIZERS}.pickle.PickleSerializer"}}, PICKLE),
+        ({"OPTIONS": {name: OPTIONS[name] for name in OPTIONS if name != "SERIALIZER"}}, PICKLE),
     ],
 )
 def test_a_cache_that_cannot_be_used_well_is_told(

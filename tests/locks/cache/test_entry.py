@@ -122,18 +122,6 @@ def test_an_expired_value_is_loaded_anew(source: None, wire: Proxy) -> None:
     wait_until(lambda: shelf.get() == 2, timeout=2)
 
 
-def test_what_cannot_be_decoded_is_loaded_anew(shelf: Shelf, cache_server: ValkeyServer) -> None:
-    """E7"""
-    shelf.put(value=5)
-    key = f"sekali:1:{shelf.entry.key(name='a')}"
-    with cache_server.client() as client:
-        for garbage in (b"x", b"99999999999999 -\n{", b"\x00\xff", b"99999999999999 other\n1"):
-            client.set(key, garbage)
-            assert shelf.get() == 5
-            assert shelf.get() == 5
-    assert len(shelf.loads) == 4
-
-
 def test_a_key_holds_every_dimension_and_no_two_are_alike() -> None:
     """E6"""
 

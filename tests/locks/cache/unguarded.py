@@ -1,5 +1,6 @@
 """The negative control: values are stored whether or not their token still stands."""
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -8,8 +9,9 @@ from locks.cache.store import Fill, Store
 
 def _fill(self: Store, fills: Sequence[Fill], _token: str, _version_key: str = "") -> list[bool]:
     for fill in fills:
-        raw = b"99999999999999 %b\n%b" % (fill.version, fill.body)
-        self._call("SET", self._named(fill.key), raw, "PX", 600_000)
+        fresh_until = int((time.time() + fill.ttl) * 1000)
+        raw = b"%d %b\n%b" % (fresh_until, fill.version, fill.body)
+        self._call("SET", self._named(fill.key), raw, "PX", int((fill.ttl + fill.stale) * 1000))
     return [True] * len(fills)
 
 
