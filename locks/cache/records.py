@@ -26,6 +26,8 @@ from locks.fences import database
 BATCH, BATCHES = 1000, 10
 #: Seconds until records are tried again that could not be applied.
 RETRY = 1.0
+#: Seconds beyond the delay after which a record that still waits is a sign of trouble.
+LATE = 10.0
 
 
 def insert(keys: str, delay: str, source: str = "") -> str:
@@ -111,6 +113,11 @@ class Pending:
     number: int
     oldest: float
 
+    @property
+    def is_late(self) -> bool:
+        """Whether the cache, or every dispatcher, must be away."""
+        return self.oldest > delay() + LATE
+
 
 _PENDING = """
 SELECT count(*), COALESCE(extract(epoch FROM statement_timestamp() - min(recorded_at)), 0)
@@ -119,8 +126,7 @@ FROM locks_invalidation
 
 
 def pending() -> Pending:
-    """What waits. More than a few seconds old means that the cache, or every dispatcher, is
-    away."""
+    """What waits. One statement."""
     with connections[database()].cursor() as cursor:
         cursor.execute(_PENDING)
         number, oldest = cursor.fetchone()
