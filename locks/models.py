@@ -43,6 +43,7 @@ class InvalidationRecord(models.Model):
 
     class Meta:
         db_table = "locks_invalidation"
+        verbose_name = "pending invalidation"
         indexes: ClassVar = [models.Index(fields=["due_at"], name="locks_invalidation_due")]
 
     def __str__(self) -> str:
