@@ -16,7 +16,7 @@ from operations.crashpoints import reach
 from operations.endings import Done, Refusal
 from operations.errors import ClaimLost, Refused
 from operations.redaction import redact
-from operations.registry import Kind
+from operations.registry import Kind, Payload
 from operations.verbs import Envelope
 
 
@@ -49,6 +49,9 @@ class Claim:
         #: Which attempt this is; 1 is the first since acceptance or the last replay.
         self.attempt: int = row.attempts
         self.resource: str = row.resource
+        #: Validated by today's serializer once the handler runs, so that fields that were
+        #: added since have their defaults.
+        self.payload: Payload = row.payload
         #: What the client promised about the state of things, if it did.
         self.precondition: dict[str, Any] | None = row.precondition
         #: Something of this operation may have been done already, by an earlier attempt.
@@ -88,18 +91,19 @@ class Claim:
         if self.lost.is_set() or os.getpid() != self.pid:
             raise ClaimLost(self.id)
         self._asked = None
-        with collecting() as collected:
-            with transaction.atomic():
+        with transaction.atomic():
+            # No longer than that: what is invalidated later on is recorded by itself.
+            with collecting() as collected:
                 self.check_precondition()
                 yield
                 invalidated = list({*self._declared_keys(), *collected.keys()})
-                ended = self._seal(invalidated)
-            self.effects_began = True
-            self.ended = ended
-            if ended is not None:
-                reach("settle.committed")
-            if invalidated:
-                drop(invalidated)
+            ended = self._seal(invalidated)
+        self.effects_began = True
+        self.ended = ended
+        if ended is not None:
+            reach("settle.committed")
+        if invalidated:
+            drop(invalidated)
 
     def finish(self, result: Any = None) -> None:
         """End as ``done`` when the fenced transaction around this call commits."""
@@ -125,7 +129,7 @@ class Claim:
         self._asked = ending
 
     def _declared_keys(self) -> list[str]:
-        fields = {**self._row.payload, "id": self.id, "owner": self.owner_id}
+        fields = {**self.payload, "id": self.id, "owner": self.owner_id}
         return [target.key(fields) for target in self.kind.invalidates]
 
     def _seal(self, invalidated: list[str]) -> Done | Refusal | None:

@@ -274,6 +274,7 @@ def _waited(claim: Claim) -> float:
 def _run(claim: Claim) -> Ending:
     try:
         payload = validated(claim.kind, claim.row.payload, claim.row.payload_revision)
+        claim.payload = payload
         if claim.kind.atomic:
             return _run_atomic(claim, payload)
         with (

@@ -63,8 +63,8 @@ _collecting = threading.local()
 
 @contextmanager
 def collecting() -> Iterator[Collected]:
-    """Meanwhile, in this thread, :func:`invalidate` collects; the caller must record and,
-    after the commit, :func:`drop`."""
+    """Inside a transaction: meanwhile, in this thread, :func:`invalidate` collects. The caller
+    must record what was collected, in that transaction, and :func:`drop` it afterwards."""
     _collecting.now = Collected()
     try:
         yield _collecting.now

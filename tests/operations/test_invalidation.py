@@ -8,6 +8,7 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
+from rest_framework import serializers
 
 from locks.cache import records
 from locks.models import InvalidationRecord
@@ -23,6 +24,7 @@ from tests.lab.scripted.models import Counter
 from tests.lab.scripted.operations import Script
 from tests.lab.services import Lab, ValkeyServer
 from tests.lab.waiting import wait_until
+from tests.locks.cache.shelf import make_due
 from tests.operations.api.client import new_client
 from tests.operations.test_budget import observer, run, statements
 
@@ -96,6 +98,53 @@ def test_a_savepoint_that_is_rolled_back_in_a_handler_invalidates_nothing(counte
     assert attempt("scripted.savepoint") is Outcome.DONE
     keys = list(InvalidationRecord.objects.values_list("key", flat=True))
     assert keys == [COUNTER.key(name="kept")]
+
+
+def test_what_a_hook_of_the_commit_invalidates_is_not_lost(counter: None) -> None:
+    """E2 E4: it is recorded by itself, for the fence has passed."""
+
+    @operation("scripted.hooked", serializer=Script)
+    def handler(*_: object) -> None:
+        Counter.objects.update(value=5)
+        transaction.on_commit(lambda: COUNTER.invalidate(name="a"))
+
+    assert attempt("scripted.hooked") is Outcome.DONE
+    assert COUNTER.get(name="a") == 5
+    assert [record.key for record in InvalidationRecord.objects.all()] == [COUNTER.key(name="a")]
+
+
+def test_a_hook_that_fails_does_not_lose_what_was_invalidated(counter: None) -> None:
+    """E4: nor does it undo what is done."""
+
+    @operation("scripted.failing-hook", serializer=Script)
+    def handler(*_: object) -> None:
+        transaction.on_commit(lambda: 1 / 0)
+        Counter.objects.update(value=5)
+        COUNTER.invalidate(name="a")
+
+    attempt("scripted.failing-hook")
+    assert Operation.objects.get().state == "done"
+    make_due()
+    records.apply_due()
+    assert COUNTER.get(name="a") == 5
+
+
+def test_a_field_that_was_added_since_acceptance_has_its_default(counter: None) -> None:
+    """E2 A6: in what is invalidated, as in what the handler is given."""
+
+    class Newer(Script):
+        shelf = serializers.CharField(default="a")
+
+    @operation("scripted.newer-field", serializer=Newer, invalidates=(COUNTER.on(name="{shelf}"),))
+    def handler(*_: object) -> None:
+        Counter.objects.update(value=5)
+
+    id = accept("scripted.newer-field", publish=False, script=["ok"], label="a")
+    row = Operation.objects.get(pk=id)
+    del row.payload["shelf"]
+    row.save(update_fields=["payload"])
+    assert execute(id, "scripted.newer-field", process="test:1") is Outcome.DONE
+    assert COUNTER.get(name="a") == 5
 
 
 def test_a_lost_claim_invalidates_nothing(counter: None) -> None:

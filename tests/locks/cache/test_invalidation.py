@@ -1,8 +1,10 @@
 """Invalidation: after the commit, and never without it."""
 
+import asyncio
 from functools import partial
 
 import pytest
+from asgiref.sync import async_to_sync, sync_to_async
 from django.db import connection, transaction
 from pytest_django import DjangoAssertNumQueries
 
@@ -66,6 +68,90 @@ def test_a_rolled_back_savepoint_invalidates_nothing(shelf: Shelf) -> None:
     shelf.loads.clear()
     assert [shelf.get("a"), shelf.get("b")] == [1, 1]
     assert shelf.loads == ["b"]
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_it_waits_for_the_outermost_commit(shelf: Shelf, wire: Proxy, durable: bool) -> None:
+    """E2: however deep it is asked for, and keeps to what its own savepoint came to."""
+    for name in "abcd":
+        shelf.put(name)
+        shelf.get(name)
+    wire.requests.clear()
+    with transaction.atomic(durable=durable):
+        with transaction.atomic():
+            shelf.entry.invalidate(name="a")
+            with pytest.raises(Failure), transaction.atomic():
+                with transaction.atomic():
+                    shelf.entry.invalidate(name="b")
+                raise Failure
+            with transaction.atomic(savepoint=False):
+                shelf.entry.invalidate(name="c")
+        assert wire.requests == []
+    recorded = InvalidationRecord.objects.values_list("key", flat=True)
+    assert set(recorded) == {shelf.entry.key(name=name) for name in "ac"}
+    shelf.loads.clear()
+    assert [shelf.get(name) for name in "abcd"] == [1] * 4
+    assert shelf.loads == ["a", "c"]
+
+
+def fail() -> None:
+    raise Failure
+
+
+def test_a_hook_of_others_that_fails_does_not_lose_it(shelf: Shelf) -> None:
+    """E2 E4: one after it finds it done; one before it keeps Django from it, but not from the
+    record."""
+    shelf.put(value=1)
+    assert shelf.get() == 1
+    with pytest.raises(Failure), transaction.atomic():
+        shelf.put(value=2)
+        shelf.entry.invalidate(name="a")
+        transaction.on_commit(fail)
+    assert shelf.get() == 2
+    with pytest.raises(Failure), transaction.atomic():
+        transaction.on_commit(fail)
+        shelf.put(value=3)
+        shelf.entry.invalidate(name="a")
+    assert shelf.get() == 2
+    make_due()
+    records.apply_due()
+    assert shelf.get() == 3
+
+
+def test_it_can_be_asked_for_in_a_hook_of_the_commit(shelf: Shelf) -> None:
+    """E2: as other caches want it."""
+    shelf.put(value=1)
+    assert shelf.get() == 1
+    with transaction.atomic():
+        shelf.put(value=2)
+        transaction.on_commit(lambda: shelf.entry.invalidate(name="a"))
+        assert not InvalidationRecord.objects.exists()
+    assert shelf.get() == 2
+    assert InvalidationRecord.objects.count() == 1
+
+
+def test_where_no_commit_is_heard_of_it_is_refused(shelf: Shelf) -> None:
+    """E2: with autocommit off Django runs no hooks, so it cannot act after the commit."""
+    connection.set_autocommit(False)
+    try:
+        with pytest.raises(transaction.TransactionManagementError):
+            shelf.entry.invalidate(name="a")
+    finally:
+        connection.rollback()
+        connection.set_autocommit(True)
+
+
+def test_from_asynchronous_code_it_is_called_in_a_thread(shelf: Shelf) -> None:
+    """E2: as all that asks Django's database."""
+    shelf.put(value=1)
+
+    async def change() -> list[int | None]:
+        get = sync_to_async(shelf.get)
+        before = await get()
+        await sync_to_async(shelf.count_up)()
+        return [before, *await asyncio.gather(*(get() for _ in range(5)))]
+
+    assert async_to_sync(change)() == [1] + [2] * 5
 
 
 def test_it_costs_a_write_one_statement_and_a_read_none(
