@@ -13,11 +13,26 @@ LONGEST = 512
 
 _TEMPLATE = re.compile(r"(\{\w+\}(:\{\w+\})*)?", re.ASCII)
 _NAME = re.compile(r"[a-z][a-z0-9-]*", re.ASCII)
-_TYPES: dict[type, Callable[[Any], Any]] = {
-    int: int,
-    str: str,
-    uuid.UUID: lambda value: value if isinstance(value, uuid.UUID) else uuid.UUID(str(value)),
-}
+
+
+def _int(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise ValueError(f"{value!r} is no whole number.")
+    return int(value)
+
+
+def _str(value: Any) -> str:
+    # None must not be taken for "None", say as the name of a tenant.
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} is no text.")
+    return str.__str__(value)  # the plain one, also of a member of an enumeration
+
+
+def _uuid(value: Any) -> uuid.UUID:
+    return value if isinstance(value, uuid.UUID) else uuid.UUID(str(value))
+
+
+_TYPES: dict[type, Callable[[Any], Any]] = {int: _int, str: _str, uuid.UUID: _uuid}
 
 
 class Keys:

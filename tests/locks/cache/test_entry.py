@@ -1,5 +1,6 @@
 """Reading through the cache."""
 
+import enum
 import uuid
 from typing import Any
 
@@ -122,15 +123,38 @@ def test_an_expired_value_is_loaded_anew(source: None, wire: Proxy) -> None:
     wait_until(lambda: shelf.get() == 2, timeout=2)
 
 
-def test_a_key_holds_every_dimension_and_no_two_are_alike() -> None:
-    """E6"""
+def one(owner: int, id: uuid.UUID, name: str) -> int:
+    return 1
 
-    def load(owner: int, id: uuid.UUID, name: str) -> int:
+
+DIMENSIONS: CacheEntry[int] = CacheEntry(
+    "dimensions", key="{owner}:{name}:{id}", load=one, ttl=1, tolerates=1, source="none"
+)
+
+
+def test_two_texts_that_join_to_the_same_have_two_keys() -> None:
+    """E6: "a:b" and "c" are not "a" and "b:c"."""
+
+    def load(tenant: str, name: str) -> int:
         return 1
 
     entry: CacheEntry[int] = CacheEntry(
-        "dimensions", key="{owner}:{name}:{id}", load=load, ttl=1, tolerates=1, source="none"
+        "tenants", key="{tenant}:{name}", load=load, ttl=1, tolerates=1, source="none"
     )
+    pairs = [
+        ("a:b", "c"),
+        ("a", "b:c"),
+        ("a%3Ab", "c"),
+        ("", "a:b:c"),
+        ("a:b:c", ""),
+        ("a:", "b:c"),
+    ]
+    assert len({entry.key(tenant=tenant, name=name) for tenant, name in pairs}) == len(pairs)
+
+
+def test_a_key_holds_every_dimension_and_no_two_are_alike() -> None:
+    """E6"""
+    entry = DIMENSIONS
     id = uuid.UUID(int=3)
     keys = {
         entry.key(owner=owner, name=name, id=id)
@@ -147,8 +171,79 @@ def test_a_key_holds_every_dimension_and_no_two_are_alike() -> None:
     for wrong in ({"owner": 1}, {"owner": 1, "name": "a", "id": id, "more": 1}, {}):
         with pytest.raises(TypeError):
             entry.key(**wrong)
-    with pytest.raises(ValueError, match="invalid literal"):
-        entry.key(owner="x", name="a", id=id)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"owner": "x"},
+        {"owner": 1.9},
+        {"owner": True},
+        {"owner": None},
+        {"name": None},
+        {"name": 5},
+        {"name": b"a"},
+        {"name": "\ud800"},
+        {"id": "3"},
+        {"id": None},
+    ],
+    ids=repr,
+)
+def test_a_dimension_of_another_type_is_refused(wrong: dict[str, Any]) -> None:
+    """E6: or nobody's values would be shown to a tenant by the name of None."""
+    with pytest.raises(ValueError, match=r"."):
+        DIMENSIONS.get(**{"owner": 1, "name": "a", "id": uuid.UUID(int=3), **wrong})
+
+
+def test_a_member_of_an_enumeration_is_its_value() -> None:
+    """E6: else an invalidation by the one would leave what is kept under the other."""
+
+    class Locale(str, enum.Enum):  # noqa: UP042  (its str() is not its value)
+        DE = "de"
+
+    class Number(enum.IntEnum):
+        ONE = 1
+
+    id = uuid.UUID(int=3)
+    assert DIMENSIONS.key(owner=Number.ONE, name=Locale.DE, id=id) == DIMENSIONS.key(
+        owner=1, name="de", id=id
+    )
+
+
+ODD = [
+    "",
+    " ",
+    "a b",
+    "a\nb",
+    "a\r\nDEL x",
+    "\0",
+    "\x7f",
+    "é",
+    "e\u0301",
+    "\U0001f600",
+    "{a}",
+    "%",
+    "%41",
+]
+
+
+def test_any_text_may_be_a_dimension(shelf: Shelf, cache_server: ValkeyServer) -> None:
+    """E6: spaces, control characters, whatever: each is itself, and its key is plain."""
+    wanted = [*ODD, "x" * 400, "\u20ac" * 40]
+    entry: CacheEntry[str] = CacheEntry(
+        "echo", key="{name}", load=echo, ttl=60, tolerates=60, source="itself"
+    )
+    assert entry.get_many([{"name": name} for name in wanted]) == wanted
+    with cache_server.client() as client:
+        assert len(client.keys("*echo*")) == len(wanted)
+    assert [entry.get(name=name) for name in wanted] == wanted
+    for name in wanted:
+        assert all("!" <= letter <= "~" for letter in entry.key(name=name))
+        assert entry.keys.parsed(entry.key(name=name)) == {"name": name}
+
+
+def echo(name: str) -> str:
+    return name
 
 
 @pytest.mark.parametrize(

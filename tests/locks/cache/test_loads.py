@@ -1,14 +1,17 @@
 """Loads that raise, are slow, or are too many."""
 
 import time
+import uuid
 from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
 import pytest
+from django.db import transaction
 from pytest_django import Settings
 
 from locks.cache import CacheEntry, Overloaded
+from locks.cache.metrics import totals
 from tests.lab.proxy import Proxy
 from tests.lab.services import ValkeyServer
 from tests.lab.waiting import wait_until
@@ -192,6 +195,73 @@ def test_a_load_may_read_another_entry(source: None, wire: Proxy, settings: Sett
         "nesting", key="{name}", load=load, ttl=9, tolerates=9, source="another entry"
     )
     assert outer.get(name="a") == 30
+
+
+def test_what_a_load_reads_of_another_entry_is_not_old(source: None, wire: Proxy) -> None:
+    """E1: the ages of the two would add up, beyond what either tolerates."""
+    inner = Shelf(stale=60)
+    inner.put(value=1)
+    assert inner.get() == 1
+
+    def load(name: str) -> list[int | None]:
+        return [inner.get(name), *inner.entry.get_many([{"name": name}])]
+
+    outer: CacheEntry[list[int | None]] = CacheEntry(
+        "nesting-new", key="{name}", load=load, ttl=9, tolerates=9, source="another entry"
+    )
+    inner.put(value=2)
+    assert outer.get(name="a") == [2, 2]
+    assert inner.get() == 1, "nobody has invalidated it"
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_a_load_that_invalidates_its_own_key_is_told_and_not_stored(
+    source: None, wire: Proxy, commits: bool
+) -> None:
+    """E3: it ends, and its error is seen in the counters."""
+
+    def load(name: str) -> int:
+        if commits:
+            with transaction.atomic():
+                selfish.invalidate(name=name)
+        else:
+            selfish.invalidate(name=name)
+        return 7
+
+    selfish: CacheEntry[int] = CacheEntry(
+        f"selfish-{commits}".lower(), key="{name}", load=load, ttl=9, tolerates=9, source="itself"
+    )
+    assert [selfish.get(name="a") for _ in range(3)] == [7, 7, 7]
+    counted = totals()[selfish.name]
+    assert counted["rejected"] == counted["load"] == 3
+
+
+@pytest.mark.parametrize(
+    "value", [None, False, 0, 0.0, "", [], {}, "5", 5, 10**40, "é\ud800", "\0"]
+)
+def test_a_value_is_told_alike_whether_it_was_cached_or_not(
+    source: None, wire: Proxy, value: Any
+) -> None:
+    """E1 E7: also what is nearly nothing."""
+    loads = []
+
+    def load(name: str) -> Any:
+        loads.append(name)
+        return value
+
+    entry: CacheEntry[Any] = CacheEntry(
+        f"values-{uuid.uuid4().hex}",
+        key="{name}",
+        load=load,
+        ttl=9,
+        negative=9,
+        tolerates=9,
+        source="x",
+    )
+    told = [entry.get(name="a"), entry.get(name="a"), *entry.get_many([{"name": "a"}])]
+    assert told == [value] * 3
+    assert {type(one) for one in told} == {type(value)}
+    assert loads == ["a"]
 
 
 def test_without_a_cache_no_more_loads_than_places_go_on(
