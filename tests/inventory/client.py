@@ -18,10 +18,14 @@ class Api:
         user, _ = User.objects.get_or_create(username=username)
         self.user = user.pk
         token = tokens.issue(user, "test", timedelta(hours=1))
-        self._client = Client(headers={"Authorization": f"Bearer {token}"})
+        self.authorization = f"Bearer {token}"
+        self._client = Client(headers={"Authorization": self.authorization})
 
     def get(self, path: str, **headers: str) -> Any:
         return self._client.get(f"/api/v1/{path}", headers=spelled(headers))
+
+    def head(self, path: str, **headers: str) -> Any:
+        return self._client.head(f"/api/v1/{path}", headers=spelled(headers))
 
     def post(self, path: str, body: object = None, **headers: str) -> Any:
         sent = {"Idempotency-Key": uuid.uuid4().hex, **spelled(headers)}

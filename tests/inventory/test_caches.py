@@ -117,6 +117,15 @@ def test_the_etag_of_a_list_covers_all_that_it_shows(api: Api, admin: Client) ->
     assert again["ETag"] != first["ETag"]
 
 
+def test_a_precondition_is_checked_against_the_database(api: Api) -> None:
+    """A9: not against what is cached, which nobody has invalidated here."""
+    etag = api.get("products/a")["ETag"]
+    Product.objects.update(price_minor=2)
+    assert api.get("products/a")["ETag"] == etag
+    assert api.post("purchases", {"sku": "a"}, If_Match=etag).status_code == 412
+    assert api.post("purchases", {"sku": "a"}, If_Match='"2"').status_code == 202
+
+
 # --- over HTTP, with the cache away -------------------------------------------------------
 
 
