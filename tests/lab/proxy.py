@@ -23,7 +23,7 @@ class Proxy:
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
-        self._target = parts.hostname or "127.0.0.1", parts.port or 0
+        self.lead_to(url)
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         credentials, at, _ = parts.netloc.rpartition("@")
@@ -40,6 +40,11 @@ class Proxy:
         #: Requests that a black hole has taken.
         self.swallowed: list[bytes] = []
         threading.Thread(target=self._accept, daemon=True).start()
+
+    def lead_to(self, url: str) -> None:
+        """New connections go to this server; those there are stay where they are."""
+        parts = urlsplit(url)
+        self._target = parts.hostname or "127.0.0.1", parts.port or 0
 
     def drop_request(self, match: bytes = b"") -> None:
         """The next request never reaches the server; the client hears nothing."""

@@ -6,6 +6,7 @@ import pytest
 from django.core.cache import caches
 from pytest_django import DjangoDbBlocker, Settings
 
+from locks.cache import audit
 from locks.models import InvalidationRecord
 from tests.lab.proxy import Proxy
 from tests.lab.scripted.models import Counter
@@ -32,6 +33,12 @@ def wire(cache_server: ValkeyServer, settings: Settings) -> Iterator[Proxy]:
         settings.CACHES = {"default": {**settings.CACHES["default"], "LOCATION": proxy.url}}
         yield proxy
         caches.close_all()
+
+
+@pytest.fixture
+def hasty_audit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody writes meanwhile, so what differs is wrong at once."""
+    monkeypatch.setattr(audit, "GRACE", 0.001)
 
 
 @pytest.fixture

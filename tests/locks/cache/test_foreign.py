@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import redis
 
-from locks.cache import audit as auditing
 from locks.cache.audit import audit
 from tests.lab.proxy import Proxy
 from tests.lab.services import ValkeyServer
@@ -56,9 +55,7 @@ LEFT: dict[str, Left] = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _audits_do_not_look_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(auditing, "GRACE", 0.001)
+pytestmark = pytest.mark.usefixtures("hasty_audit")
 
 
 @pytest.mark.parametrize("left", LEFT.values(), ids=list(LEFT))
