@@ -1,6 +1,9 @@
 """Two hundred readers in four processes meet one key."""
 
+import signal
+import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 from pytest_django import DjangoDbBlocker
@@ -81,25 +84,84 @@ def test_after_a_load_that_fails_another_reader_loads(crowd: Crowd) -> None:
     assert at_once(loads) == 1
 
 
-@pytest.mark.full
-@pytest.mark.timeout(60)
-def test_when_the_one_that_loads_dies_the_others_load_under_a_global_limit(
-    lab: Lab, crowd: Crowd
-) -> None:
-    """E5: after a bounded wait; and once the lease is over the value is cached again."""
-    with Crowd(1, environment(lab)) as victim:
-        victim.begin("strict", "hot", 1, 30)
-        with lab.cache.client() as client:
-            wait_until(lambda: client.keys("*hot!fill"), message="nobody loads")
-        victim.processes[0].kill()
-        victim.processes[0].wait()
-        readings, loads = crowd.read("strict", "hot", READERS, 0.02)
+def load_for_themselves(crowd: Crowd) -> None:
+    """All readers, while nobody who has the token stores a value."""
+    readings, loads = crowd.read("strict", "hot", READERS, 0.02)
     assert [reading.value for reading in readings] == [1] * READERS
     assert len(loads) > 1
     assert at_once(loads) <= TOGETHER
-    # It waited its second, not the lease of two, and then stood in line for a place.
+    # They waited their second, not the lease of two, and then stood in line for a place.
     assert min(reading.took for reading in readings) >= 0.9
+
+
+def test_while_the_token_of_a_dead_process_stands_few_load_at_once(lab: Lab, crowd: Crowd) -> None:
+    """E5: after a bounded wait, under a limit of all processes together."""
+    with lab.cache.client() as client:
+        client.set("sekali:1:crowd-strict@1:hot!fill", "of the dead", px=5000)
+    load_for_themselves(crowd)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(90)
+def test_when_the_one_that_loads_dies_the_others_load_and_soon_it_is_cached(
+    lab: Lab, crowd: Crowd
+) -> None:
+    """E5: once the lease is over."""
+    with loading(lab) as victim:
+        victim.kill()
+        victim.wait()
+        load_for_themselves(crowd)
     wait_until(lambda: not crowd.read("strict", "hot", 4)[1], timeout=10)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(90)
+def test_when_the_one_that_loads_is_stopped_it_cannot_store_what_it_read(
+    lab: Lab, crowd: Crowd
+) -> None:
+    """E3 E5: however late it goes on."""
+    with loading(lab, 0.2) as victim:
+        victim.send_signal(signal.SIGSTOP)
+        load_for_themselves(crowd)
+        wait_until(lambda: not crowd.read("strict", "hot", 4)[1], timeout=10)
+        Counter.objects.update(value=2)
+        with lab.cache.client() as client:
+            # An invalidation.
+            client.delete("sekali:1:crowd-strict@1:hot", "sekali:1:crowd-strict@1:hot!fill")
+        victim.send_signal(signal.SIGCONT)
+        assert victim.stdout is not None
+        assert victim.stdout.readline()
+        readings, _ = crowd.read("strict", "hot", READERS)
+    assert {reading.value for reading in readings} == {2}
+
+
+@contextmanager
+def loading(lab: Lab, seconds: float = 30) -> Iterator["subprocess.Popen[str]"]:
+    """A process that is in the middle of a load."""
+    with Crowd(1, environment(lab)) as crowd:
+        crowd.begin("strict", "hot", 1, seconds)
+        with lab.cache.client() as client:
+            wait_until(lambda: client.keys("*hot!fill"), message="nobody loads", every=0.01)
+        yield crowd.processes[0]
+
+
+@pytest.mark.full
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("what", ["stop", "kill", "restart", "flush"])
+def test_when_the_cache_goes_away_in_the_middle_of_a_stampede(lab: Lab, what: str) -> None:
+    """E7: every answer is right and in time, and the database is not trampled."""
+    places = 4
+    with Crowd(4, environment(lab) | {"CACHE_LOADS": str(places), "CACHE_REST": "60"}) as crowd:
+        crowd.begin("patient", "hot", READERS, 0.1)
+        with lab.cache.client() as client:
+            wait_until(lambda: client.keys("*hot!fill"), message="nobody loads", every=0.01)
+        getattr(lab.cache, what)()
+        readings, loads = crowd.end()
+        lab.cache.recover()
+    assert [reading.value for reading in readings] == [1] * READERS
+    assert at_once(loads) <= 4 * places
+    # Fifty readers of a process load four at a time, a tenth of a second each.
+    assert max(reading.took for reading in readings) < 25
 
 
 @pytest.mark.full
