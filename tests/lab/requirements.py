@@ -23,7 +23,7 @@ REQUIREMENTS = {
     "A6": ("incidental fields do not count", "architecture.md"),
     "A7": ("nothing is lost between commit and publish", "guarantees.md"),
     "A8": ("status is true, and cheap to poll", "architecture.md"),
-    "A9": ("requests from outdated pages are refused", "architecture.md"),
+    "A9": ("requests from outdated pages are refused", "guarantees.md"),
     "A10": ("replays are answered over the limit, too", "architecture.md"),
     "A11": ("load can be shed", "dependencies.md"),
     "B1": ("any number of deliveries, one effect", "guarantees.md"),
