@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import redis
 from django.conf import settings
 from redis.backoff import NoBackoff
-from redis.exceptions import RedisError
+from redis.exceptions import ReadOnlyError, RedisError, ResponseError
 from redis.retry import Retry
 from rest_framework.request import Request
 from rest_framework.throttling import BaseThrottle
@@ -64,6 +64,14 @@ class Counters:
             return None
         try:
             count, left = self._count(keys=[key], args=[math.ceil(window * 1000)])
+        except ResponseError as error:
+            # It is full, or was made a replica: it answers, so the cache is not left alone.
+            log.warning("A limit does not hold: %s", error)
+            breaker.succeeded()
+            if isinstance(error, ReadOnlyError):
+                # Only new connections find the primary of now.
+                self._client.connection_pool.disconnect(inuse_connections=False)
+            return None
         except (RedisError, OSError) as error:
             log.warning("Limits do not hold for a while: %s", error)
             breaker.failed()

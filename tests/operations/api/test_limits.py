@@ -3,11 +3,16 @@
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import urlsplit
 
 import pytest
 
+from locks.cache.breaker import breaker_for
+from operations.api.limits import Counters
 from operations.models import Operation
 from tests.lab.processes import Stack
+from tests.lab.proxy import Proxy
+from tests.lab.services import ValkeyServer
 from tests.lab.waiting import wait_until
 from tests.operations.api.client import Client, new_client
 from tests.operations.api.expect import problem
@@ -104,3 +109,45 @@ def test_a_frozen_server_of_counters_costs_one_time_out_in_a_while(
         times = sorted(pool.map(timed, range(60)))
     assert times[-1] < 2
     assert sum(time > 0.24 for time in times) <= 8
+
+
+@pytest.fixture
+def counters(cache_server: ValkeyServer) -> Iterator[tuple[Proxy, Counters]]:
+    """Counters of this process, and the way to them."""
+    with Proxy(cache_server.url) as way:
+        yield way, Counters(way.url, 2)
+
+
+def test_a_full_server_of_counters_is_not_left_alone(
+    counters: tuple[Proxy, Counters], cache_server: ValkeyServer
+) -> None:
+    """A8 E7: the cache beside them goes on telling what it has."""
+    way, counted = counters
+    with cache_server.client() as client:
+        client.config_set("maxmemory-policy", "noeviction")
+        client.config_set("maxmemory", 1)
+        try:
+            assert [counted.count("full", 60) for _ in range(3)] == [None] * 3
+            assert not breaker_for(way.url).is_open
+        finally:
+            client.config_set("maxmemory", "64mb")
+            client.config_set("maxmemory-policy", "allkeys-lru")
+    assert counted.count("full", 60) == (1, 60)
+
+
+def test_counters_follow_the_name_when_their_server_becomes_a_replica(
+    counters: tuple[Proxy, Counters], cache_server: ValkeyServer, locks: ValkeyServer
+) -> None:
+    """A8 E7: kept connections lead to what was the primary."""
+    way, counted = counters
+    assert counted.count("moved", 60) == (1, 60)
+    way.lead_to(locks.url)
+    with cache_server.client() as client, locks.client() as other:
+        try:
+            client.replicaof("127.0.0.1", "9")
+            other.config_set("requirepass", str(urlsplit(cache_server.url).password))
+            assert counted.count("moved", 60) is None
+            assert counted.count("moved", 60) == (1, 60)
+        finally:
+            other.config_set("requirepass", str(urlsplit(locks.url).password))
+            client.replicaof("NO", "ONE")
