@@ -89,6 +89,8 @@ class CacheEntry(Generic[T]):
         self.fallback = fallback
         self.invalidated_by = list(invalidated_by)
         self.hot = hot
+        #: The module, for people.
+        self.declared_in = load.__module__
         self.keys = Keys(name, revision, key, load)
         self.version_key = self.keys.prefix if versioned else ""
         self._load = load

@@ -129,6 +129,7 @@ def _facts(entry: CacheEntry[Any]) -> dict[str, Any]:
         "name": entry.name,
         "key": entry.keys.prefix + (f":{entry.key_template}" if entry.key_template else ""),
         "dimensions": list(entry.keys.dimensions),
+        "declared_in": entry.declared_in,
         "source": entry.source,
         "ttl": entry.ttl,
         "jitter": entry.jitter,

@@ -92,7 +92,7 @@ def test_a_slow_cache_gives_right_answers(shelf: Shelf, wire: Proxy) -> None:
     """E7"""
     shelf.put()
     shelf.get()
-    wire.delay(0.1)
+    wire.delay(0.05)
     began = time.monotonic()
     for _ in range(3):
         shelf.count_up()
