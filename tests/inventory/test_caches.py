@@ -1,6 +1,7 @@
 """Inventory and catalogue out of the cache: what clients see, and what it costs."""
 
 from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 from typing import Any
 
 import pytest
@@ -8,9 +9,11 @@ from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
+from pytest_django import Settings
 
 from inventory.caches import PRODUCT, PRODUCT_PAGE
 from inventory.models import Product
+from locks.cache import loads
 from locks.models import InvalidationRecord
 from tests.inventory.client import Api
 from tests.inventory.test_sync import shared_sandbox, supplier, sync, tell
@@ -115,6 +118,30 @@ def test_the_etag_of_a_list_covers_all_that_it_shows(api: Api, admin: Client) ->
     again = api.get("products?page_size=2", If_None_Match=first["ETag"])
     assert again.status_code == 200
     assert again["ETag"] != first["ETag"]
+
+
+def test_too_many_who_load_are_answered_with_503(api: Api, settings: Settings) -> None:
+    """E7: soon, and with the time after which to ask again; who finds it cached is not."""
+    settings.CACHE_LOADS, settings.CACHE_LOAD_WAIT = 1, 0.05
+    cached = api.get("products/a").json()
+    over, taken = Event(), Event()
+
+    def hold() -> None:
+        with loads.place():
+            taken.set()
+            over.wait(20)
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(hold)
+        taken.wait(20)
+        try:
+            refused = api.get("inventory")
+            assert api.get("products/a").json() == cached
+        finally:
+            over.set()
+    assert (refused.status_code, refused["Retry-After"]) == (503, "1")
+    assert refused.json()["type"].endswith(":unavailable")
+    assert api.get("inventory").status_code == 200
 
 
 def test_a_precondition_is_checked_against_the_database(api: Api) -> None:

@@ -10,7 +10,7 @@ from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 from rest_framework import serializers
 
-from locks.cache import records
+from locks.cache import Overloaded, records
 from locks.models import InvalidationRecord
 from operations import operation
 from operations.executor import Outcome, execute
@@ -145,6 +145,18 @@ def test_a_field_that_was_added_since_acceptance_has_its_default(counter: None) 
     row.save(update_fields=["payload"])
     assert execute(id, "scripted.newer-field", process="test:1") is Outcome.DONE
     assert COUNTER.get(name="a") == 5
+
+
+def test_an_operation_that_finds_too_many_loading_is_put_off_uncounted(counter: None) -> None:
+    """E7 B5: it is nobody's fault."""
+
+    @operation("scripted.crowded", serializer=Script)
+    def handler(*_: object) -> None:
+        raise Overloaded("Every place for loads in this process is taken.")
+
+    assert attempt("scripted.crowded") is Outcome.DEFERRED
+    row = Operation.objects.get()
+    assert (row.state, row.attempts, row.deferrals) == ("pending", 0, 1)
 
 
 def test_a_lost_claim_invalidates_nothing(counter: None) -> None:
