@@ -1,24 +1,27 @@
 """Inventory and catalogue out of the cache: what clients see, and what it costs."""
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from threading import Event
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
-from django.db import connection
+from django.db import connection, transaction
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
-from inventory.caches import PRODUCT, PRODUCT_PAGE
+from inventory.caches import INVENTORY, PRODUCT, PRODUCT_PAGE
 from inventory.models import Product
-from locks.cache import loads
+from locks.cache import loads, records
 from locks.models import InvalidationRecord
 from tests.inventory.client import Api
 from tests.inventory.test_sync import shared_sandbox, supplier, sync, tell
 from tests.lab.processes import Stack
 from tests.lab.services import ValkeyServer
+from tests.lab.waiting import wait_until
+from tests.operations.api.client import Client as HttpClient
 from tests.operations.api.client import new_client, timed
 from tests.sandbox.process import SandboxProcess
 
@@ -120,6 +123,29 @@ def test_the_etag_of_a_list_covers_all_that_it_shows(api: Api, admin: Client) ->
     assert again["ETag"] != first["ETag"]
 
 
+def test_the_form_of_what_is_cached_belongs_to_its_revision(api: Api) -> None:
+    """E6: two versions of the code share a cache during a deploy. So who changes a form here
+    raises the ``revision`` of the entry, too, and neither version meets the other's values."""
+    product = PRODUCT.get(sku="a")
+    page = PRODUCT_PAGE.get(position="", backward=0, page_size=2)
+    inventory = INVENTORY.get(owner=api.user)
+    assert product is not None
+    assert page is not None
+    assert inventory is not None
+    assert (PRODUCT.keys.prefix, sorted(product)) == (
+        "product@1",
+        ["available", "currency", "name", "price", "sku", "version"],
+    )
+    assert (PRODUCT_PAGE.keys.prefix, sorted(page)) == (
+        "product-page@1",
+        ["next", "previous", "skus"],
+    )
+    assert (INVENTORY.keys.prefix, sorted(inventory)) == (
+        "inventory@1",
+        ["items", "revision", "version"],
+    )
+
+
 def test_too_many_who_load_are_answered_with_503(api: Api, settings: Settings) -> None:
     """E7: soon, and with the time after which to ask again; who finds it cached is not."""
     settings.CACHE_LOADS, settings.CACHE_LOAD_WAIT = 1, 0.05
@@ -191,3 +217,54 @@ def test_without_the_cache_every_answer_is_right_and_in_time(served: Stack, stat
         cache.recover()
         etag = client.get(paths[2]).headers["ETag"]
         assert client.get(paths[2], {"If-None-Match": etag}).status_code == 304
+
+
+@pytest.mark.full
+@pytest.mark.timeout(120)
+def test_whatever_becomes_of_the_cache_all_readers_are_right_again_soon(served: Stack) -> None:
+    """E4 E7: it is emptied, frozen, killed, started anew in the middle of writes; two APIs
+    answer all the while, and nobody is told what never was."""
+    served.add_api()
+    served.add_dispatcher()
+    statuses: set[int] = set()
+    written, wrong = 1, []
+    over = Event()
+
+    def read(client: HttpClient) -> int:
+        answer = client.get("/api/v1/products/sku-07")
+        statuses.add(answer.status_code)
+        available: int = answer.json()["available"]
+        if not 1 <= available <= written + 1:
+            wrong.append(available)
+        return available
+
+    def write() -> None:
+        nonlocal written
+        with transaction.atomic():
+            Product.objects.filter(sku="sku-07").update(available=written + 1)
+            PRODUCT.invalidate(sku="sku-07")
+        written += 1
+
+    def go_on(client: HttpClient) -> None:
+        while not over.wait(0.05):
+            read(client)
+
+    with ExitStack() as stack:
+        clients = [stack.enter_context(new_client(url)) for url in served.api_urls]
+        pool = stack.enter_context(ThreadPoolExecutor(len(clients)))
+        going = [pool.submit(go_on, client) for client in clients]
+        try:
+            for what in ("flush", "stop", "kill", "restart"):
+                for number in range(20):
+                    write()
+                    if number == 5:
+                        getattr(served.lab.cache, what)()
+                served.lab.cache.recover()
+                wait_until(lambda: {read(client) for client in clients} == {written}, timeout=8)
+                wait_until(lambda: records.pending().number == 0, timeout=15)
+        finally:
+            over.set()
+        for reader in going:
+            reader.result(20)
+    assert statuses == {200}
+    assert wrong == []

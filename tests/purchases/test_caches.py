@@ -72,6 +72,19 @@ def test_nobody_is_shown_anothers_purchase(market: Market, cache_server: ValkeyS
     assert PURCHASE.get(owner=other, id=id) is None
 
 
+def test_the_form_of_what_is_cached_belongs_to_its_revision(
+    market: Market, cache_server: ValkeyServer
+) -> None:
+    """E6: who changes it raises the ``revision`` of the entry, too."""
+    id = market.purchase(market.buy().pk).pk
+    profile = PURCHASE.get(owner=market.customer, id=id)
+    assert profile is not None
+    assert (PURCHASE.keys.prefix, sorted(profile)) == (
+        "purchase@1",
+        ["amount", "created_at", "currency", "id", "quantity", "sku", "state", "version"],
+    )
+
+
 def test_what_a_client_reads_after_done_is_the_new_state(stack: Stack) -> None:
     """E2 G2: over HTTP, with everything cached before. Between `done` and the delete that
     follows the commit lies an instant, so the answer is waited for, but not for long."""
