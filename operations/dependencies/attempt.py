@@ -6,8 +6,10 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
-#: The longest wait of an operation that was refused a call, in seconds, unless the
-#: dependency itself asked for more.
+#: An operation that was refused a call comes back after about so long, in seconds: whether
+#: it is then sent, the dispatcher decides, which sees the breaker too.
+SOON = 2.0
+#: The same where nobody holds it back; it grows up to this.
 LONGEST_WAIT = 30.0
 
 
@@ -41,7 +43,14 @@ def current() -> CallingAttempt:
     return _current.get() or CallingAttempt(retry=False, waited=0)
 
 
-def spread(wait: float, waited: float) -> float:
-    """Seconds to put an operation off: longer the longer it has waited, and never for all
-    of them the same."""
-    return max(wait, min(LONGEST_WAIT, waited / 2), 0.5) * random.uniform(1, 1.5)  # noqa: S311
+def put_off(wait: float, waited: float, *, held_back: bool) -> float:
+    """Seconds to put an operation off, never the same for two.
+
+    :param wait: seconds until a call may be allowed
+    :param waited: seconds since it was deferred first
+    :param held_back: the dispatcher sends it only when a call may be allowed. So it need not
+        sleep until then, and does not sleep on when that comes sooner. Otherwise it waits
+        longer the longer it has waited, or thousands would keep the workers busy
+    """
+    wait = min(wait, SOON) if held_back else max(wait, min(LONGEST_WAIT, waited / 2))
+    return max(wait, 0.5) * random.uniform(1, 1.5)  # noqa: S311

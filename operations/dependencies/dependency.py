@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 
 from billiard.exceptions import SoftTimeLimitExceeded
 
-from operations.dependencies.attempt import current, spread
+from operations.dependencies.attempt import current, put_off
 from operations.dependencies.bulkhead import Bulkhead
 from operations.dependencies.local import LocalGate
 from operations.dependencies.policy import Answer, Breaker, Budget, Look
@@ -94,7 +94,7 @@ class Dependency:
             who = secrets.token_hex(8)
             answer = self._admit(who, first=self.name not in attempt.counted, retry=attempt.retry)
             if not answer.allowed:
-                raise self._not_now(answer.verdict, answer.wait, attempt.waited)
+                raise self._not_now(answer, attempt.waited)
             attempt.counted.add(self.name)
             result, wished = "none", 0.0
             try:
@@ -135,7 +135,7 @@ class Dependency:
         """
         seen = self.look()
         if seen.state == "open":
-            return self._not_now("open", seen.wait, waited)
+            return self._not_now(Answer("open", seen.wait, seen.shared), waited)
         with self._bulkhead.place() as place:
             return None if place else self._no_place()
 
@@ -147,8 +147,11 @@ class Dependency:
             dependency=self.name,
         )
 
-    def _not_now(self, verdict: str, wait: float, waited: float) -> NotReady:
-        return NotReady(spread(wait, waited), _WHY[verdict].format(self.name), dependency=self.name)
+    def _not_now(self, answer: Answer, waited: float) -> NotReady:
+        # The dispatcher does not know which of them will be retries.
+        held_back = answer.shared and answer.verdict != "budget"
+        delay = put_off(answer.wait, waited, held_back=held_back)
+        return NotReady(delay, _WHY[answer.verdict].format(self.name), dependency=self.name)
 
     def _admit(self, who: str, *, first: bool, retry: bool) -> Answer:
         try:

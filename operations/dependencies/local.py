@@ -35,12 +35,12 @@ class LocalGate:
             if self._open_until is not None:
                 wait = self._wait(now)
                 if wait > 0:
-                    return Answer("open", wait)
+                    return Answer("open", wait, shared=False)
                 self._probe, self._probe_until = who, now + self._probe_time
                 return Answer("probe")
             if first:
                 if retry and not self._affordable(now):
-                    return Answer("budget", self._budget.window / 10)
+                    return Answer("budget", self._budget.window / 10, shared=False)
                 self._attempts.append((now, retry))
             return Answer("go")
 
@@ -69,9 +69,9 @@ class LocalGate:
         now = time.monotonic()
         with self._lock:
             if self._open_until is None:
-                return Look("closed")
+                return Look("closed", shared=False)
             wait = self._wait(now)
-            return Look("open", wait=wait) if wait > 0 else Look("half")
+            return Look("open" if wait > 0 else "half", wait=wait, shared=False)
 
     def _wait(self, now: float) -> float:
         assert self._open_until is not None

@@ -49,10 +49,13 @@ class Answer:
     """May a call be made? ``verdict`` is ``go``, ``probe``, ``open``, ``ramp`` or ``budget``.
 
     The last three say no; ask again after ``wait`` seconds.
+
+    :param shared: all processes judge by the same state, the dispatcher too
     """
 
     verdict: str
     wait: float = 0
+    shared: bool = True
 
     @property
     def allowed(self) -> bool:
@@ -65,8 +68,10 @@ class Look:
 
     :param wait: seconds until an open one lets somebody try
     :param rate: attempts a second that a recovering one lets through
+    :param shared: all processes judge by the same state
     """
 
     state: str
     wait: float = 0
     rate: float = 0
+    shared: bool = True

@@ -128,6 +128,8 @@ def test_half_open_lets_one_try_and_closes_when_that_succeeds(either: None, make
     wait_until(lambda: dependency.look().state == "half")
     with dependency.call():
         assert not succeed(dependency)
+        time.sleep(1.2 * dependency.total_timeout)
+        assert not succeed(dependency), "its place is kept for longer than a call can take"
     assert succeed(dependency)
 
 
@@ -174,9 +176,10 @@ def test_a_dependency_may_ask_to_be_left_alone(locks: ValkeyServer, make: Make) 
     """B7: Retry-After, when the breaker opens; bounded."""
     dependency = make(Breaker(window=2, minimum=2, cooldown=0.1, longest_cooldown=30))
     fail(dependency, 2, DependencyError("x", retry_after=20))
-    with pytest.raises(NotReady) as refusal, dependency.call():
-        pass
-    assert 19 < refusal.value.delay <= 45
+    assert 19 < dependency.look().wait <= 20
+    dependency = make(Breaker(window=2, minimum=2, cooldown=0.1, longest_cooldown=30))
+    fail(dependency, 2, DependencyError("x", retry_after=1e9))
+    assert 29 < dependency.look().wait <= 30
 
 
 def test_retries_keep_to_their_budget(either: None, make: Make) -> None:
@@ -196,39 +199,89 @@ def test_retries_keep_to_their_budget(either: None, make: Make) -> None:
         assert succeed(dependency)
 
 
-def test_who_has_waited_long_waits_longer(locks: ValkeyServer, make: Make) -> None:
-    """B6: up to half a minute, and never all of them for the same time."""
-    dependency = make()
-    fail(dependency, 5)
-    delays = set()
+def refusals(dependency: Dependency, waited: float) -> list[float]:
+    """The delays of five calls that may not be made."""
+    delays = []
     for _ in range(5):
         with (
-            calling(retry=False, waited=600),
+            calling(retry=False, waited=waited),
             pytest.raises(NotReady) as refusal,
             dependency.call(),
         ):
             pass
-        delays.add(refusal.value.delay)
-    assert all(30 <= delay <= 45 for delay in delays)
-    assert len(delays) == 5
+        delays.append(refusal.value.delay)
+    assert len(set(delays)) == len(delays), "never all of them for the same time"
+    return delays
+
+
+@pytest.mark.parametrize("waited", [0, 600])
+def test_who_is_put_off_comes_back_soon_however_long_it_has_waited(
+    locks: ValkeyServer, make: Make, waited: float
+) -> None:
+    """B6 B7: it is sent when the breaker allows it, so nobody sleeps on when it is over."""
+    dependency = make(replace(QUICK, cooldown=30, longest_cooldown=60))
+    fail(dependency, 5)
+    assert all(0.5 <= delay <= 3 for delay in refusals(dependency, waited))
+    first = dependency.refusal(waited)
+    assert first is not None
+    assert first.delay <= 3
+    dependency = make(replace(QUICK, cooldown=0.1, ramp_start=1, ramp_doubling=30, ramp=60))
+    fail(dependency, 5)
+    wait_until(lambda: succeed(dependency))
+    wait_until(lambda: not succeed(dependency))
+    with calling(retry=False, waited=waited), pytest.raises(NotReady) as refusal:
+        while True:
+            with dependency.call():
+                pass
+    assert refusal.value.delay <= 3
+
+
+def test_alone_who_has_waited_long_waits_longer(make: Make, settings: Settings) -> None:
+    """B6: nobody else holds thousands of them back then."""
+    settings.LOCKS_URL = "redis://127.0.0.1:1/0"
+    dependency = make()
+    fail(dependency, 5)
+    assert all(30 <= delay <= 45 for delay in refusals(dependency, 600))
+    assert all(delay <= 2 for delay in refusals(dependency, 0))
+
+
+def test_who_exceeds_the_budget_waits_longer_the_longer_it_has_waited(
+    either: None, make: Make
+) -> None:
+    """B6: the dispatcher does not see which operations are retries."""
+    dependency = make(budget=Budget(share=0, floor=0.1, window=10))
+    with calling(retry=True, waited=0):
+        assert succeed(dependency)
+    for waited, least, most in ((0, 1, 1.5), (10, 5, 7.5), (600, 30, 45)):
+        with (
+            calling(retry=True, waited=waited),
+            pytest.raises(NotReady, match="retries") as refusal,
+            dependency.call(),
+        ):
+            pass
+        assert least <= refusal.value.delay <= most
 
 
 def _one_of_many(
-    name: str, url: str, start: Any, called: Any, order: Any
+    name: str, url: str, start: Any, called: Any, refused: Any, order: Any
 ) -> None:  # pragma: no cover  (in a child)
     from django.conf import settings
 
     settings.LOCKS_URL = url
-    dependency = Dependency(name, connect_timeout=0.2, total_timeout=5, breaker=QUICK)
+    dependency = Dependency(name, connect_timeout=0.2, total_timeout=60, breaker=QUICK)
     order.release()
-    start.wait(30)
+    start.wait(60)
     try:
         with dependency.call():
             with called.get_lock():
                 called.value += 1
-            time.sleep(1)
+            # Until all others have asked: who comes after the probe's end may be the next.
+            for _ in range(31):
+                refused.acquire(timeout=60)
             raise DependencyError(name, "still down")
-    except (NotReady, DependencyError):
+    except NotReady:
+        refused.release()
+    except DependencyError:
         pass
 
 
@@ -238,22 +291,25 @@ def test_of_32_processes_exactly_one_probes(locks: ValkeyServer, make: Make) -> 
     fail(dependency, 5)
     wait_until(lambda: dependency.look().state == "half")
     context = multiprocessing.get_context("fork")
-    start, called, ready = context.Event(), context.Value("i", 0), context.Semaphore(0)
+    start, called = context.Event(), context.Value("i", 0)
+    ready, refused = context.Semaphore(0), context.Semaphore(0)
     from operations.dependencies import dependency as module
 
     known = module._registered.pop(dependency.name)
     children = [
-        context.Process(target=_one_of_many, args=(known.name, locks.url, start, called, ready))
+        context.Process(
+            target=_one_of_many, args=(known.name, locks.url, start, called, refused, ready)
+        )
         for _ in range(32)
     ]
     try:
         for child in children:
             child.start()
         for _ in children:
-            assert ready.acquire(timeout=20)
+            assert ready.acquire(timeout=60)
         start.set()
         for child in children:
-            child.join(20)
+            child.join(60)
             assert child.exitcode == 0
     finally:
         module._registered[known.name] = known

@@ -3,9 +3,11 @@
 import time
 import uuid
 from collections.abc import Iterator
+from datetime import timedelta
 
 import pytest
 from django.contrib.auth import get_user_model
+from django.db.models import F, Sum
 
 from operations.broker import get_broker
 from operations.models import Attempt, Operation
@@ -74,6 +76,39 @@ def test_while_a_dependency_is_down_it_is_left_in_peace_and_recovers_slowly(
     first = next(n for n, count in enumerate(per_second) if count)
     assert sum(per_second[first : first + 3]) <= 12, per_second
     assert max(per_second) > (5 if waiting < 500 else 10), per_second
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("down", [5, pytest.param(45, marks=pytest.mark.full)])
+def test_nobody_sleeps_on_when_a_disturbance_is_over(
+    stack: Stack, outside: Outside, down: int
+) -> None:
+    """B6 B7: only the ramp holds back who has been waiting, and for however long; and until
+    then it is the dispatcher that waits: nobody is put off again and again."""
+    outside.mode = "fail"
+    stack.env["SEKALI_BREAKER_COOLDOWN"] = "1"
+    stack.start(apis=0, workers=1, sandbox=False)
+    ids = many(60)
+    waiting = Operation.objects.filter(kind=KIND, state="pending")
+    wait_until(lambda: waiting.filter(deferrals__gt=0).count() > 45, timeout=20)
+    time.sleep(down)
+    # As if it had been going on for ten minutes.
+    waiting.update(deferred_since=F("deferred_since") - timedelta(minutes=10))
+    outside.mode = "ok"
+    recovery = time.monotonic()
+    put_off = Operation.objects.filter(kind=KIND).aggregate(times=Sum("deferrals"))["times"]
+    # Those whose call has failed wait as the schedule of their retries says.
+    tried = Attempt.objects.filter(kind=KIND).values("operation_id")
+    others = list(waiting.exclude(pk__in=tried).values_list("pk", flat=True))
+    wait_until(lambda: done(others) == len(others), timeout=120)
+    ended = time.monotonic() - recovery
+    first = min(call for call in outside.calls if call > recovery) - recovery
+    print(  # noqa: T201  (the measurement)
+        f"down {down} s, put off {put_off} times; then the first call after {first:.1f} s, "
+        f"{len(others)} are done {ended - first:.1f} s later"
+    )
+    assert ended - first <= 20
+    assert put_off <= 3 * len(ids)
 
 
 def test_a_dependency_that_hangs_does_not_hold_the_whole_pool(
