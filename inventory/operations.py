@@ -18,7 +18,7 @@ Payload = dict[str, Any]
 SUPPLIER = Dependency(
     "supplier",
     connect_timeout=supplier.CONNECT_TIMEOUT,
-    total_timeout=max(supplier.CONNECT_TIMEOUT, 2 * settings.SUPPLIER_TIMEOUT),
+    total_timeout=max(supplier.CONNECT_TIMEOUT, settings.SUPPLIER_TIMEOUT),
     answers=(supplier.SupplierRefused,),
 )
 

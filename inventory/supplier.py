@@ -4,10 +4,7 @@ Its answer comes in pages, each with the revision of the snapshot it was cut fro
 two revisions are never put together.
 """
 
-import atexit
 import json
-import os
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +12,10 @@ from urllib.parse import quote
 
 import httpx
 from django.conf import settings
+
+from operations.dependencies.deadline import within
+from operations.dependencies.http import BoundedClient
+from operations.dependencies.retry_after import seconds_of
 
 #: Seconds to wait for a connection.
 CONNECT_TIMEOUT = 2.0
@@ -24,8 +25,9 @@ MAX_PAGES = 200
 MAX_PAGE_BYTES = 1024 * 1024
 #: How often a fetch starts again because the snapshot changed under it.
 MAX_RESTARTS = 3
-#: The longest wait that the supplier may ask for, in seconds.
-LONGEST_WAIT = 3600.0
+_HTTP = BoundedClient(
+    headers={"Accept-Encoding": "identity"}, timeout=httpx.Timeout(None, connect=CONNECT_TIMEOUT)
+)
 _LARGEST_REVISION = 2**63 - 1
 _LARGEST_QUANTITY = 2**31 - 1
 _LONGEST_SKU = 64
@@ -60,27 +62,26 @@ class _ChangedError(Exception):
     """A page belongs to another revision than the page before it."""
 
 
-def fetch(user: str | str) -> Snapshot:
+def fetch(user: str) -> Snapshot:
     """All that the supplier knows of a user, from one revision.
 
     Takes at most the setting ``SUPPLIER_TIMEOUT`` (seconds) for all pages and restarts
-    together; silence in the middle of the last page may add as much again. Raises
-    :class:`SupplierUnavailable` or :class:`SupplierRefused`.
+    together. Raises :class:`SupplierUnavailable` or :class:`SupplierRefused`.
     """
-    deadline = time.monotonic() + float(settings.SUPPLIER_TIMEOUT)
-    for _ in range(1 + MAX_RESTARTS):
-        try:
-            return _fetch(user, deadline)
-        except _ChangedError:
-            continue
+    with within(float(settings.SUPPLIER_TIMEOUT)):
+        for _ in range(1 + MAX_RESTARTS):
+            try:
+                return _fetch(user)
+            except _ChangedError:
+                continue
     raise SupplierUnavailable(f"The snapshot changed during {1 + MAX_RESTARTS} fetches in a row.")
 
 
-def _fetch(user: str | str, deadline: float) -> Snapshot:
+def _fetch(user: str) -> Snapshot:
     revision: int | None = None
     items: dict[str, int] = {}
     for page in range(1, MAX_PAGES + 1):
-        content = _page(user, page, deadline)
+        content = _page(user, page)
         found = _whole(content.get("revision"), "revision", _LARGEST_REVISION)
         if revision is not None and found != revision:
             raise _ChangedError
@@ -94,31 +95,29 @@ def _fetch(user: str | str, deadline: float) -> Snapshot:
     raise _unusable(f"more than {MAX_PAGES} pages")
 
 
-def _page(user: str | str, page: int, deadline: float) -> dict[str, Any]:
-    left = deadline - time.monotonic()
-    if left <= 0:
-        raise _late()
+def _page(user: str, page: int) -> dict[str, Any]:
     url = f"{settings.SUPPLIER_URL.rstrip('/')}/users/{quote(user, safe='')}/items"
-    timeout = httpx.Timeout(left, connect=min(left, CONNECT_TIMEOUT))
     question = {"page": page, "page_size": PAGE_SIZE}
     try:
-        with _client().stream("GET", url, params=question, timeout=timeout) as response:
+        with _HTTP.of_this_process().stream("GET", url, params=question) as response:
             if response.status_code != 200:
                 raise _refusal(response)
-            return _read(_body(response, deadline))
+            return _read(_body(response))
+    except httpx.TimeoutException as error:
+        raise SupplierUnavailable(
+            f"The supplier took longer than {settings.SUPPLIER_TIMEOUT} s: {error!r}."
+        ) from error
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise SupplierUnavailable(f"No answer from the supplier: {error!r}.") from error
 
 
-def _body(response: httpx.Response, deadline: float) -> bytes:
+def _body(response: httpx.Response) -> bytes:
     body = bytearray()
     # Undecoded: a compressed body was not asked for, and may be far larger than it looks.
     for chunk in response.iter_raw():
         body += chunk
         if len(body) > MAX_PAGE_BYTES:
             raise _unusable(f"a page of more than {MAX_PAGE_BYTES} bytes")
-        if time.monotonic() > deadline:
-            raise _late()
     return bytes(body)
 
 
@@ -159,36 +158,9 @@ def _refusal(response: httpx.Response) -> SupplierError:
     if 400 <= status < 500 and status not in {401, 408, 425, 429}:
         return SupplierRefused(f"The supplier refuses with status {status}.")
     error = SupplierUnavailable(f"The supplier answered with status {status}.")
-    named = response.headers.get("Retry-After", "")
-    if named.isascii() and named.isdigit():
-        error.retry_after = min(float(named), LONGEST_WAIT)
+    error.retry_after = seconds_of(response.headers.get("Retry-After"))
     return error
 
 
 def _unusable(what: str) -> SupplierUnavailable:
     return SupplierUnavailable(f"Unusable answer from the supplier: {what}.")
-
-
-def _late() -> SupplierUnavailable:
-    return SupplierUnavailable(f"The supplier took longer than {settings.SUPPLIER_TIMEOUT} s.")
-
-
-#: The process that made the client, and the client.
-_kept: tuple[int, httpx.Client] | None = None
-
-
-def _client() -> httpx.Client:
-    """This process's client, with connections that stay open; shared by its threads.
-
-    A forked child makes its own and leaves its parent's sockets alone.
-    """
-    global _kept  # noqa: PLW0603  # one for each process, made when first needed
-    if _kept is None or _kept[0] != os.getpid():
-        _kept = (os.getpid(), httpx.Client(headers={"Accept-Encoding": "identity"}))
-    return _kept[1]
-
-
-@atexit.register
-def _close() -> None:
-    if _kept is not None and _kept[0] == os.getpid():
-        _kept[1].close()

@@ -1,28 +1,30 @@
 """The payment gateway: Stripe, called so that a charge is made once.
 
-Amounts are whole numbers in the currency's smallest unit (cents). Every call waits at most
-``CONNECT_TIMEOUT`` for a connection and ``STRIPE_TIMEOUT`` for the answer, its first piece
-and the whole of it (both in seconds), and is tried once: when to try again is decided by
-the operation.
+Amounts are whole numbers in the currency's smallest unit (cents). Every request takes at
+most ``CONNECT_TIMEOUT`` to find the gateway and connect, and with ``STRIPE_TIMEOUT`` for the
+whole answer in addition (both in seconds) it is over; it is tried once: when to try again is
+decided by the operation.
 
 What Stripe answers becomes one of a closed set of outcomes: a :class:`Charge` or
 :class:`Refund`, or one of the exceptions below, all of them :class:`GatewayError`.
 """
 
-import os
-import threading
-import time
-from collections.abc import Iterator
+import json
+import ssl
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from http.client import HTTPException
+from functools import lru_cache
 from typing import Any, Literal
 
-import requests
+import httpx
 import stripe
 from django.conf import settings
-from urllib3.exceptions import HTTPError
+
+from operations.dependencies.deadline import within
+from operations.dependencies.http import BoundedClient
+from operations.dependencies.retry_after import seconds_of
 
 CONNECT_TIMEOUT = 3.05
 #: Used when the setting STRIPE_TIMEOUT is absent.
@@ -31,6 +33,8 @@ READ_TIMEOUT = 15.0
 CLOCK_MARGIN = 300
 #: More payment intents than this in a window are not searched through.
 FIND_LIMIT = 100_000
+#: Bytes of one answer; a page of a hundred payments has less than one million.
+MAX_BODY_BYTES = 16 * 1024 * 1024
 
 ChargeStatus = Literal[
     "succeeded",
@@ -102,10 +106,10 @@ class GatewayUnavailable(GatewayError):
     """No answer, or none about the payment: try the same key again later.
 
     Connection lost or too slow, 5xx, 429, key of ours refused, unreadable body. The call
-    may have had its effect. ``retry_after`` is in seconds when Stripe named a time.
+    may have had its effect. ``retry_after`` is in seconds, above 0 when Stripe named a time.
     """
 
-    def __init__(self, detail: str, retry_after: float | None = None) -> None:
+    def __init__(self, detail: str, retry_after: float = 0) -> None:
         super().__init__(detail)
         self.args = (detail, retry_after)
         self.retry_after = retry_after
@@ -202,26 +206,35 @@ def find(operation_id: str, since: datetime, until: datetime | None = None) -> l
     return found
 
 
-def listed(since: datetime, until: datetime) -> list[tuple[str, Charge]]:
-    """Every payment intent created in that time, with the operation it says it is for.
+@dataclass(frozen=True)
+class Listed:
+    """A page of payment intents, each with the operation it says it is for (empty for one
+    not made here). ``after`` asks for the next page; empty: there is none."""
 
-    The operation is empty for one not made here. ``since`` and ``until`` are aware. Raises
-    :class:`GatewayUnavailable`, also when there are more than ``FIND_LIMIT``.
+    payments: list[tuple[str, Charge]]
+    after: str
+
+
+def listed(since: datetime, until: datetime, after: str = "") -> Listed:
+    """The payment intents created in that time, newest first, a page of them.
+
+    ``since`` and ``until`` are aware. Raises :class:`GatewayUnavailable`.
     """
     created: stripe.params.PaymentIntentListParamsCreated = {
         "gte": int(since.timestamp()),
         "lte": int(until.timestamp()),
     }
-    found = []
+    question: stripe.params.PaymentIntentListParams = {
+        "created": created,
+        "limit": 100,
+        "expand": ["data.latest_charge"],
+    }
+    if after:
+        question["starting_after"] = after
     with _outcomes():
-        page = _client().v1.payment_intents.list(
-            {"created": created, "limit": 100, "expand": ["data.latest_charge"]}
-        )
-        for number, intent in enumerate(page.auto_paging_iter()):
-            if number == FIND_LIMIT:
-                raise GatewayUnavailable(f"More than {FIND_LIMIT} payments in the window.")
-            found.append((_label(intent, "operation_id"), _charge(intent)))
-    return found
+        page = _client().v1.payment_intents.list(question)
+        payments = [(_label(intent, "operation_id"), _charge(intent)) for intent in page.data]
+        return Listed(payments, page.data[-1].id if page.has_more else "")
 
 
 def refund(key: str, payment_intent: str) -> Refund:
@@ -363,22 +376,13 @@ def _outcomes() -> Iterator[None]:
     """Turn whatever the library raises into one of this module's exceptions."""
     try:
         yield
-    except stripe.APIConnectionError as error:
-        cause = error.__cause__
-        if cause is not None and not isinstance(cause, _NETWORK):
-            # The library takes every exception for a broken connection, also the one by
-            # which a time limit ends the attempt.
-            raise cause from None
-        raise GatewayUnavailable(f"No answer from the gateway: {cause!r}.") from error
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise GatewayUnavailable(f"No answer from the gateway: {error!r}.") from error
     except stripe.StripeError as error:
         raise _outcome(error) from error
     except (AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
         # The library, and the reading above, trust an answer to have the known members.
         raise GatewayUnavailable(f"Unreadable answer from the gateway: {error!r}.") from error
-
-
-#: What a network does; other causes of a failed call come from this side.
-_NETWORK = (OSError, ValueError, HTTPException, HTTPError)
 
 
 def _outcome(error: stripe.StripeError) -> GatewayError:
@@ -409,71 +413,75 @@ def _problem(error: stripe.StripeError) -> dict[str, Any]:
     return problem if isinstance(problem, dict) else {}
 
 
-def _retry_after(error: stripe.StripeError) -> float | None:
-    try:
-        return max(0.0, float((error.headers or {})["Retry-After"]))
-    except (KeyError, ValueError):
-        return None
+def _retry_after(error: stripe.StripeError) -> float:
+    return seconds_of((error.headers or {}).get("Retry-After"))
 
 
-class _BoundedSession(requests.Session):
-    """Gives an answer up that keeps dripping: the library's time-out is for each read."""
+class _Http(stripe.HTTPClient):
+    """What the library sends by. Its own ones have time-outs for each read only, and take
+    every exception for a broken connection, also the one by which a time limit ends the
+    attempt; here what is raised comes out as it is."""
 
-    def __init__(self, seconds: float) -> None:
+    name = "httpx"
+
+    def __init__(self, timeout: float) -> None:
         super().__init__()
-        self._seconds = seconds
+        self._timeout = timeout
 
-    def send(self, request: requests.PreparedRequest, **kwargs: Any) -> requests.Response:
-        end = time.monotonic() + CONNECT_TIMEOUT + self._seconds
-        response = super().send(request, **{**kwargs, "stream": True})
-        body = bytearray()
-        try:
-            while piece := response.raw.read1(decode_content=True):
+    def request(  # type: ignore[override]
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str] | None,
+        post_data: Any = None,
+    ) -> tuple[bytes, int, Mapping[str, str]]:
+        with (
+            within(CONNECT_TIMEOUT + self._timeout),
+            _HTTP.of_this_process().stream(
+                method,
+                url,
+                headers=headers,
+                content=post_data,
+                timeout=httpx.Timeout(self._timeout, connect=CONNECT_TIMEOUT),
+            ) as response,
+        ):
+            body = bytearray()
+            for piece in response.iter_bytes():
                 body += piece
-                if time.monotonic() > end:
-                    raise TimeoutError(f"The answer took longer than {self._seconds:g} s.")
-        except BaseException:
-            response.close()  # with what nobody has read of it
-            raise
-        response._content = bytes(body)
-        response._content_consumed = True
-        return response
+                if len(body) > MAX_BODY_BYTES:
+                    raise GatewayUnavailable(f"An answer of more than {MAX_BODY_BYTES} bytes.")
+            status, answered = response.status_code, response.headers
+        if status >= 400 and not _is_json(body):
+            # The library would lose the headers of one that is not the gateway's own.
+            raise GatewayUnavailable(
+                f"{status}: an answer that is not JSON.", seconds_of(answered.get("Retry-After"))
+            )
+        return bytes(body), status, answered
 
 
-class _Kept(threading.local):
-    """This thread's client and what it was made for."""
+def _is_json(body: bytearray) -> bool:
+    try:
+        json.loads(body)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
-    made_for: tuple[object, ...] = ()
-    client: stripe.StripeClient
 
-
-_kept = _Kept()
+_HTTP = BoundedClient(verify=ssl.create_default_context(cafile=stripe.ca_bundle_path))
 
 
 def _client() -> stripe.StripeClient:
-    """The client of this thread in this process, with a connection that stays open.
-
-    A forked child makes its own: two processes on one socket would read each other's
-    answers.
-    """
+    if not settings.STRIPE_API_KEY:
+        raise GatewayUnavailable("STRIPE_API_KEY is not set.")
     timeout = float(getattr(settings, "STRIPE_TIMEOUT", READ_TIMEOUT))
-    wanted = (os.getpid(), settings.STRIPE_API_KEY, settings.STRIPE_API_BASE, timeout)
-    if _kept.made_for != wanted:
-        if not settings.STRIPE_API_KEY:
-            raise GatewayUnavailable("STRIPE_API_KEY is not set.")
-        session = _BoundedSession(timeout)
-        # Or a password in a .netrc file would take the API key's place.
-        session.auth = _keep_authorization
-        base = settings.STRIPE_API_BASE.rstrip("/")
-        _kept.client = stripe.StripeClient(
-            settings.STRIPE_API_KEY,
-            base_addresses={"api": base} if base else None,
-            max_network_retries=0,
-            http_client=stripe.RequestsClient((CONNECT_TIMEOUT, timeout), session),
-        )
-        _kept.made_for = wanted
-    return _kept.client
+    return _client_with(settings.STRIPE_API_KEY, settings.STRIPE_API_BASE.rstrip("/"), timeout)
 
 
-def _keep_authorization(request: requests.PreparedRequest) -> requests.PreparedRequest:
-    return request
+@lru_cache(maxsize=1)
+def _client_with(key: str, base: str, timeout: float) -> stripe.StripeClient:
+    return stripe.StripeClient(
+        key,
+        base_addresses={"api": base} if base else None,
+        max_network_retries=0,
+        http_client=_Http(timeout),
+    )

@@ -32,8 +32,6 @@ KEY_LIFETIME = 24 * 3600
 IN_USE_DELAY = 2.0
 #: The bank takes its time: seconds until we ask again.
 PROCESSING_DELAY = 15.0
-#: The longest wait that the gateway may ask for, in seconds.
-LONGEST_WAIT = 3600.0
 #: Keys that may turn out to be used up in one attempt.
 KEYS_IN_A_ROW = 3
 
@@ -126,8 +124,7 @@ def _translated() -> Iterator[None]:
     except gateway.KeyInUse as error:
         raise NotReady(IN_USE_DELAY, error.detail) from error
     except gateway.GatewayUnavailable as error:
-        wait = min(error.retry_after or 0, LONGEST_WAIT)
-        raise DependencyError(DEPENDENCY, error.detail, retry_after=wait) from error
+        raise DependencyError(DEPENDENCY, error.detail, retry_after=error.retry_after) from error
 
 
 def _charge(claim: Claim, purchase: Purchase, began: float) -> Charge:

@@ -101,12 +101,17 @@ def _windows(settled: timedelta) -> Iterator[tuple[datetime, datetime]]:
 
 def _compared(since: datetime, until: datetime) -> Iterator[str]:
     """Charges made and purchases begun in this time."""
-    with gateway_outcomes():
-        listed = gateway.listed(since, until)
-    charges = {charge.id: charge for _, charge in listed}
-    kept = [(of, charge) for of, charge in listed if of and charge.status == "succeeded"]
-    for start in range(0, len(kept), PAGE):
-        yield from _charged(kept[start : start + PAGE])
+    charges: dict[str, Charge] = {}
+    after, more = "", True
+    while more:
+        # Each page a call of its own, so that however many there are, none takes too long.
+        with gateway_outcomes():
+            page = gateway.listed(since, until, after)
+        charges |= {charge.id: charge for _, charge in page.payments}
+        yield from _charged(
+            [(of, charge) for of, charge in page.payments if of and charge.status == "succeeded"]
+        )
+        after, more = page.after, bool(page.after)
     yield from _done(since, until, charges)
 
 

@@ -12,6 +12,7 @@ from billiard.exceptions import SoftTimeLimitExceeded
 
 from operations.dependencies.attempt import current, put_off
 from operations.dependencies.bulkhead import Bulkhead
+from operations.dependencies.deadline import within
 from operations.dependencies.local import LocalGate
 from operations.dependencies.policy import Answer, Breaker, Budget, Look
 from operations.dependencies.shared import SharedGate, Unshared
@@ -46,7 +47,8 @@ class Dependency:
 
     :param name: as in ``dependencies`` of a kind; one object a name
     :param connect_timeout: seconds; for the client that makes the calls
-    :param total_timeout: seconds a call takes at most
+    :param total_timeout: seconds a call takes at most;
+        :class:`~operations.dependencies.http.BoundedClient` keeps to it in all that it does
     :param answers: exceptions by which the client tells an answer
     :param share: of a worker's pool that may wait for it at once, above 0 and at most 1;
         rounded up
@@ -98,7 +100,8 @@ class Dependency:
             attempt.counted.add(self.name)
             result, wished = "none", 0.0
             try:
-                yield
+                with within(self.total_timeout):
+                    yield
                 result = "ok"
             except self._answers:
                 result = "ok"

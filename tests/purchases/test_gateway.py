@@ -331,10 +331,10 @@ def test_each_call_is_sent_once(settings: Settings) -> None:
 
 
 @pytest.mark.parametrize(
-    ("header", "seconds"), [("7", 7.0), ("0.5", 0.5), ("soon", None), (None, None)]
+    ("header", "seconds"), [("7", 7.0), ("0.5", 0.5), ("soon", 0), ("9e9", 0), (None, 0)]
 )
 def test_a_rate_limit_tells_how_long_to_wait(
-    settings: Settings, header: str | None, seconds: float | None
+    settings: Settings, header: str | None, seconds: float
 ) -> None:
     """B6."""
     settings.STRIPE_API_KEY = API_KEY
@@ -349,7 +349,7 @@ def test_a_rate_limit_tells_how_long_to_wait(
 def test_a_password_file_does_not_take_the_api_keys_place(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """G2: requests would prefer a .netrc entry to the header that the library sets."""
+    """G2: some HTTP clients prefer a .netrc entry to the header that the library sets."""
     netrc = tmp_path / "netrc"
     netrc.write_text("default login somebody password secret\n")
     monkeypatch.setenv("NETRC", str(netrc))
@@ -405,6 +405,14 @@ def test_find_sees_every_page_and_only_its_operation(sandbox: SandboxProcess) ->
     ]
     assert found[1] == mine[0]
     assert gateway.find("another operation", a_minute_ago()) == []
+    listed, after, pages = [], "", 0
+    while pages == 0 or after:
+        page = gateway.listed(a_minute_ago(), datetime.now(UTC) + timedelta(minutes=1), after)
+        listed += [(of, each.id) for of, each in page.payments]
+        after, pages = page.after, pages + 1
+    assert pages == 3
+    assert len(listed) == len(set(listed)) == 212
+    assert [id for of, id in listed if of == OPERATION] == [each.id for each in found]
 
 
 def test_find_keeps_to_its_window(sandbox: SandboxProcess) -> None:
