@@ -7,9 +7,12 @@ from django.contrib import admin, messages
 from django.contrib.admin.helpers import ActionForm
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest
+from rest_framework import serializers
+from rest_framework.exceptions import ValidationError
 
 from operations import controls, review
 from operations.audit import Author
+from operations.fields import IntegerField, NumberField
 from operations.models import (
     ApiToken,
     Attempt,
@@ -125,7 +128,29 @@ def _decider(request: HttpRequest) -> tuple[int, str]:
     return request.user.pk, request.POST.get("reason", "").strip()
 
 
+class PlainNumber(forms.CharField):
+    """A number, read as everywhere else; empty: none."""
+
+    def __init__(self, field: serializers.Field[Any, Any, Any, Any], **options: Any) -> None:
+        super().__init__(required=False, **options)
+        self._field = field
+
+    def clean(self, value: Any) -> Any:
+        """
+        :raises forms.ValidationError: it is none
+        """
+        text = super().clean(value)
+        if not text:
+            return None
+        try:
+            return self._field.run_validation(text)
+        except ValidationError:
+            raise forms.ValidationError("Enter a plain number, such as 0.5, or nothing.") from None
+
+
 class ControlForm(_ControlForm):
+    rate = PlainNumber(NumberField(), help_text="Operations begun in a second, at most.")
+    max_running = PlainNumber(IntegerField(), help_text="Operations that run at once, at most.")
     reason = forms.CharField(
         max_length=1_000, widget=forms.Textarea(attrs={"rows": 2}), help_text="For the audit log."
     )
@@ -133,6 +158,17 @@ class ControlForm(_ControlForm):
     class Meta:
         model = KindControl
         fields = ("accepting", "paused", "rate", "max_running")
+
+    def clean(self) -> dict[str, Any]:
+        """
+        :raises forms.ValidationError: a limit cannot work
+        """
+        values: dict[str, Any] = super().clean() or self.cleaned_data
+        try:
+            controls.check(rate=values.get("rate"), max_running=values.get("max_running"))
+        except ValueError as error:
+            raise forms.ValidationError(str(error)) from error
+        return values
 
 
 @admin.register(KindControl)

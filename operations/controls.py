@@ -14,6 +14,10 @@ from operations import audit, registry, verbs
 from operations.audit import Author
 from operations.models import KindControl
 
+#: What a rate may be, in operations a second. Less than the least is a pause, and says so.
+LEAST_RATE, MOST_RATE = 0.001, 1_000_000
+#: How many may be allowed to run at once.
+LEAST_RUNNING, MOST_RUNNING = 1, 1_000_000
 #: Operations recalled from the broker by one statement.
 BATCH = 5_000
 
@@ -71,7 +75,8 @@ def change(kind_name: str, author: Author, reason: str, **values: Any) -> Contro
         KindControl.objects.bulk_create([KindControl(kind=kind_name)], ignore_conflicts=True)
         row = KindControl.objects.select_for_update().get(kind=kind_name)
         before = _control_of(row)
-        after = _checked(Control(**{**asdict(before), **values}))
+        after = Control(**{**asdict(before), **values})
+        check(rate=after.rate, max_running=after.max_running)
         if after != before:
             KindControl.objects.filter(pk=row.pk).update(
                 **asdict(after), tokens=0, refilled_at=Now()
@@ -148,9 +153,16 @@ def _control_of(row: KindControl) -> Control:
     return Control(row.accepting, row.paused, row.rate, row.max_running)
 
 
-def _checked(control: Control) -> Control:
-    if control.rate is not None and not 0 < control.rate < 1_000_000:
-        raise ValueError("A rate is above 0 and below a million, in operations a second.")
-    if control.max_running is not None and not 1 <= control.max_running < 1_000_000:
-        raise ValueError("At least 1 may run at once, and less than a million.")
-    return control
+def check(*, rate: float | None, max_running: int | None) -> None:
+    """Can these limits work?
+
+    :raises ValueError: they cannot, and why
+    """
+    # Written so that what compares with nothing, as NaN does, is refused.
+    if rate is not None and not LEAST_RATE <= rate <= MOST_RATE:
+        raise ValueError(
+            f"A rate is at least {LEAST_RATE} and at most {MOST_RATE} operations a second; "
+            "pause the kind to begin none."
+        )
+    if max_running is not None and not LEAST_RUNNING <= max_running <= MOST_RUNNING:
+        raise ValueError(f"At least {LEAST_RUNNING} and at most {MOST_RUNNING} may run at once.")

@@ -1,5 +1,6 @@
 """Fields of input that read one thing one way."""
 
+import math
 import re
 from typing import Any
 
@@ -9,6 +10,7 @@ from rest_framework import serializers
 _LARGEST_EXACT = 2**53
 _LONGEST = 100
 _WHOLE = re.compile(r"-?[0-9]+")
+_DECIMAL = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 
 
 class IntegerField(serializers.IntegerField):
@@ -25,6 +27,39 @@ class IntegerField(serializers.IntegerField):
         if number is None:
             self.fail("invalid")
         return number
+
+
+class NumberField(serializers.FloatField):
+    """A finite number of JSON, or plain decimal digits in a string: ``0.5``.
+
+    Not whatever Python takes for one: ``nan``, ``inf``, ``1e5``, ``1_0``, ``.5`` or a truth.
+    """
+
+    def to_internal_value(self, data: Any) -> float:
+        """
+        :raises ValidationError: ``invalid``
+        """
+        number = _number(data)
+        if number is None:
+            self.fail("invalid")
+        return number
+
+
+def _number(data: Any) -> float | None:
+    match data:
+        case bool():
+            return None
+        case int() | float():
+            pass
+        case str() if len(data) <= _LONGEST and _DECIMAL.fullmatch(data):
+            pass
+        case _:
+            return None
+    try:
+        number = float(data)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
 
 
 def _whole(data: Any) -> int | None:

@@ -16,7 +16,7 @@ from operations.api import schema, strict
 from operations.api.problem import ApiProblem
 from operations.audit import Author
 from operations.controls import Report
-from operations.fields import IntegerField
+from operations.fields import IntegerField, NumberField
 from operations.registry import UnknownKind
 
 
@@ -52,8 +52,18 @@ class KindChange(serializers.Serializer[Any]):
 
     accepting = serializers.BooleanField(required=False)
     paused = serializers.BooleanField(required=False)
-    rate = serializers.FloatField(required=False, allow_null=True, min_value=1e-6)
-    max_running = IntegerField(required=False, allow_null=True, min_value=1)
+    rate = NumberField(
+        required=False,
+        allow_null=True,
+        min_value=controls.LEAST_RATE,
+        max_value=controls.MOST_RATE,
+    )
+    max_running = IntegerField(
+        required=False,
+        allow_null=True,
+        min_value=controls.LEAST_RUNNING,
+        max_value=controls.MOST_RUNNING,
+    )
     reason = serializers.CharField(max_length=1_000, help_text="Goes into the audit log.")
 
 

@@ -19,7 +19,6 @@ import httpx
 
 from operations.dependencies import deadline
 
-
 #: Seconds; no system call takes an infinite number.
 _FOR_EVER = 1e6
 

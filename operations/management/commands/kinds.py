@@ -8,9 +8,12 @@ from typing import Any
 
 from django.contrib.auth import get_user_model
 from django.core.management.base import BaseCommand, CommandError
+from rest_framework import serializers
+from rest_framework.exceptions import ValidationError
 
 from operations import controls, registry
 from operations.audit import Author
+from operations.fields import IntegerField, NumberField
 from operations.registry import UnknownKind
 
 _CHANGES: dict[str, dict[str, Any]] = {
@@ -37,8 +40,10 @@ class Command(BaseCommand):
         for action in _CHANGES:
             self._add_change(actions, action, _HELP[action])
         limit = self._add_change(actions, "limit", "Begin only so many; 'none' lifts a limit.")
-        limit.add_argument("--rate", type=_or_none(float), default=..., help="A second.")
-        limit.add_argument("--max-running", type=_or_none(int), default=..., help="At once.")
+        limit.add_argument("--rate", type=_or_none(NumberField()), default=..., help="A second.")
+        limit.add_argument(
+            "--max-running", type=_or_none(IntegerField()), default=..., help="At once."
+        )
 
     def _add_change(self, actions: Any, name: str, text: str) -> argparse.ArgumentParser:
         parser: argparse.ArgumentParser = actions.add_parser(name, help=text)
@@ -112,9 +117,13 @@ def _author(username: str | None) -> Author:
     return Author(user.get_username(), user.pk)
 
 
-def _or_none(number: type[float] | type[int]) -> Any:
-    def parse(text: str) -> float | None:
-        return None if text == "none" else number(text)
+def _or_none(field: serializers.Field[Any, Any, Any, Any]) -> Any:
+    def parse(text: str) -> Any:
+        if text == "none":
+            return None
+        try:
+            return field.run_validation(text)
+        except ValidationError:
+            raise argparse.ArgumentTypeError(f"{text!r} is no plain number, nor 'none'.") from None
 
-    parse.__name__ = "number"
     return parse
