@@ -95,8 +95,13 @@ class DeadLetterAdmin(ReadOnly):
     def replay(self, request: HttpRequest, letters: QuerySet[DeadLetter]) -> None:
         """Send each open letter's operation round again."""
         by, reason = _decider(request)
-        done = sum(review.replay(letter, by=by, reason=reason) for letter in letters)
-        self._tell(request, "replayed", done, letters.count() - done)
+        done, chosen = 0, list(letters)
+        for letter in chosen:
+            try:
+                done += review.replay(letter, by=by, reason=reason)
+            except review.CannotReplay as refusal:
+                self.message_user(request, f"{letter}: {refusal}", messages.ERROR)
+        self._tell(request, "replayed", done, len(chosen) - done)
 
     @admin.action(description="Discard: give up, undoing effects", permissions=["discard"])
     def discard(self, request: HttpRequest, letters: QuerySet[DeadLetter]) -> None:
@@ -105,13 +110,13 @@ class DeadLetterAdmin(ReadOnly):
         if not reason:
             self.message_user(request, "A discard needs a reason.", messages.ERROR)
             return
-        done = 0
-        for letter in letters:
+        done, chosen = 0, list(letters)
+        for letter in chosen:
             try:
                 done += review.discard(letter, by=by, reason=reason) is not None
             except review.CannotDiscard as refusal:
                 self.message_user(request, f"{letter}: {refusal}", messages.ERROR)
-        self._tell(request, "discarded, or being compensated", done, letters.count() - done)
+        self._tell(request, "discarded, or being compensated", done, len(chosen) - done)
 
     def has_replay_permission(self, request: HttpRequest) -> bool:
         return request.user.has_perm("operations.replay_deadletter")

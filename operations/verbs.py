@@ -21,6 +21,7 @@ the claim it holds. No row changed means that the race is lost, and the caller s
 :func:`replay`            dead → pending
 :func:`discard`           dead → cancelled, or its compensation begins
 :func:`finish_discard`    dead → cancelled, when its compensation is done
+:func:`close_letter`      a letter without an operation: open → replayed or discarded
 :func:`take_due`          pending → pending, marked as sent
 :func:`take_lost`         pending → pending, marked as sent again
 :func:`forget_sent`       pending → pending, owed to the broker again
@@ -46,7 +47,7 @@ from operations import problems
 from operations.claimed_row import ClaimedRow
 from operations.endings import Dead, Defer, Done, Failure, Refusal, Retry
 from operations.errors import ClaimLost
-from operations.models import State
+from operations.models import LetterState, State
 from operations.outcomes import Category, Outcome
 from operations.signature import signature
 
@@ -1002,6 +1003,24 @@ def finish_discard(id: uuid.UUID, *, retention: timedelta) -> None:
     """
     if not _changed(_FINISH_DISCARD, {"id": id, "retention": retention}):
         raise ClaimLost(id)
+
+
+_CLOSE_LETTER = """
+UPDATE operations_deadletter
+SET state = %(state)s, decided_by_id = %(by)s, decided_at = statement_timestamp(),
+    reason = %(reason)s,
+    message_id = CASE WHEN %(state)s = 'replayed' THEN message_id || ':' || id ELSE message_id END
+WHERE id = %(letter)s AND state = 'open' AND operation_id IS NULL
+"""
+
+
+def close_letter(letter: int, state: LetterState, *, by: int, reason: str) -> bool:
+    """Decide on a letter that belongs to no operation. False: it is not open, or does.
+
+    One that is replayed may be written again, when what it tells of is still there.
+    """
+    parameters = {"letter": letter, "state": state, "by": by, "reason": reason}
+    return _changed(_CLOSE_LETTER, parameters) == 1
 
 
 # --- dispatch ------------------------------------------------------------------------

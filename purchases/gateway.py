@@ -181,6 +181,13 @@ def retrieve(payment_intent: str) -> Charge:
         return _charge(_retrieved(payment_intent))
 
 
+def labelled(payment_intent: str) -> tuple[str, Charge]:
+    """As :func:`retrieve`, with the operation it says it is for; empty: not made here."""
+    with _outcomes():
+        intent = _retrieved(payment_intent)
+        return _label(intent, "operation_id"), _charge(intent)
+
+
 def find(operation_id: str, since: datetime, until: datetime | None = None) -> list[Charge]:
     """Every payment intent made for an operation, newest first.
 

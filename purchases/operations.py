@@ -15,11 +15,12 @@ from operations.fields import IntegerField
 from purchases import payment, verbs
 from purchases.compensation import compensate
 from purchases.models import Purchase
+from purchases.recheck import recheck
 from purchases.repair import repair
 
 Payload = dict[str, Any]
 
-__all__ = ["purchase", "repair"]
+__all__ = ["purchase", "recheck", "repair"]
 
 
 class PurchaseInput(serializers.Serializer[Any]):

@@ -20,14 +20,13 @@ import uuid
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
-from django.db.models import BigIntegerField, F, OuterRef, Subquery, Sum
+from django.db.models import BigIntegerField, F, OuterRef, QuerySet, Subquery, Sum
 from django.db.models.functions import Coalesce, Now
 
 from inventory.models import Product
-from operations import DependencyError, NotReady, drift
-from operations.intake import NotAccepting, submit
+from operations import BadPayload, DependencyError, NotReady, drift
+from operations.intake import NotAccepting
 from operations.models import OPEN, Operation, State
-from operations.system import system_user
 from purchases import gateway, repair
 from purchases.gateway import Charge
 from purchases.models import Purchase, PurchaseState, ReconciliationMark
@@ -46,6 +45,8 @@ LOOKBACK = timedelta(days=3)
 PAGE = 200
 #: What is still there after so many repairs is for people.
 REPAIRS = 3
+#: The drift that says so.
+IN_VAIN = "RepairedInVain"
 #: The mark's only row.
 _MARK = 1
 
@@ -59,7 +60,7 @@ def reconcile(*, seconds: float, settled: timedelta = SETTLED) -> dict[str, int]
     end = time.monotonic() + seconds
     counted = {"repaired": 0, "reported": 0, "windows": 0}
     _count(counted, _held(settled))
-    _count(counted, _stock())
+    _count(counted, _stock(Product.objects.all()))
     try:
         for since, until in _windows(settled):
             _count(counted, _compared(since, until))
@@ -70,6 +71,40 @@ def reconcile(*, seconds: float, settled: timedelta = SETTLED) -> dict[str, int]
     except (DependencyError, NotReady) as error:
         log.warning("Reconciliation goes on when the gateway answers: %s", error)
     return counted
+
+
+def look_again(name: str, subject: str) -> dict[str, int]:
+    """Compare anew what was reported as a drift; see :mod:`purchases.recheck`.
+
+    :returns: how many were repaired and reported
+    :raises DependencyError: the gateway does not answer
+    :raises BadPayload: there is no drift of this name
+    """
+    counted = {"repaired": 0, "reported": 0}
+    _count(counted, _seen_again(name, subject))
+    return counted
+
+
+def _seen_again(name: str, subject: str) -> Iterator[str]:
+    match name:
+        case "ChargedForNobody" | "ChargedTwice":
+            try:
+                with gateway_outcomes():
+                    of, charge = gateway.labelled(subject)
+            except gateway.Rejected:
+                return
+            if of and charge.status == "succeeded":
+                yield from _charged([(of, charge)])
+        case "DoneButNotCharged" | "DoneButNotPaid" | "DoneButRefunded":
+            purchase = Purchase.objects.filter(
+                operation=uuid.UUID(subject), state=PurchaseState.CONFIRMED
+            ).first()
+            if purchase is not None:
+                yield from _money_of(purchase, _retrieved(purchase.charge))
+        case "HeldForNobody":
+            yield from _stock(Product.objects.filter(sku=subject))
+        case _:
+            raise BadPayload(f"There is no drift {name!r}.")
 
 
 def _count(counted: dict[str, int], outcomes: Iterator[str]) -> None:
@@ -142,12 +177,9 @@ def _charged(kept: list[tuple[str, Charge]]) -> Iterator[str]:
 def _repair(id: uuid.UUID, since: datetime, charge: str = "") -> Iterator[str]:
     """Have a charge, or pieces held, of an operation go back."""
     what = charge or "held"
-    data = {"operation": str(id), "since": since.isoformat(), "charge": charge}
     for number in range(1, REPAIRS + 1):
         try:
-            accepted = submit(
-                repair.KIND, owner=system_user(), key=f"{id}:{what}:{number}", data=data
-            )
+            accepted = repair.begin(id, since, charge, f"{id}:{what}:{number}")
         except NotAccepting:
             return  # found again by the next run
         if not accepted.replayed:
@@ -158,9 +190,38 @@ def _repair(id: uuid.UUID, since: datetime, charge: str = "") -> Iterator[str]:
             return  # being worked on, or an operator's
         # It ended, perhaps cancelled by an operator, and what it was to mend is still there.
         # (Or it ended in this very moment: then the next one finds nothing to do.)
-    yield from _report(
-        "RepairedInVain", f"{id}:{what}", f"{what} of {id} is there after {REPAIRS} repairs."
-    )
+    yield from _report(IN_VAIN, f"{id}:{what}", f"{what} of {id} is there after {REPAIRS} repairs.")
+
+
+def repair_again(subject: str, key: str) -> dict[str, int] | None:
+    """Try once more what some repairs have not mended; None: that is under way.
+
+    :param subject: as :data:`IN_VAIN` was reported
+    :param key: names this try
+    :returns: how many were repaired and reported
+    :raises NotAccepting: not now
+    """
+    of, _, what = subject.partition(":")
+    id = uuid.UUID(of)
+    purchase = Purchase.objects.filter(operation=id).first()
+    begun = purchase or Operation.objects.filter(pk=id).first()
+    if begun is None:
+        return {"repaired": 0, "reported": 0}
+    charge = "" if what == "held" else what
+    accepted = repair.begin(id, begun.created_at, charge, f"{id}:{what}:{key}")
+    if not accepted.replayed or accepted.operation["state"] in OPEN:
+        return None
+    if accepted.operation["state"] != State.DEAD and _is_there(purchase, charge):
+        message = f"{what} of {id} is there after {REPAIRS} repairs and one more."
+        return {"repaired": 0, "reported": len(list(_report(IN_VAIN, subject, message)))}
+    return {"repaired": 1, "reported": 0}
+
+
+def _is_there(purchase: Purchase | None, charge: str) -> bool:
+    if not charge:
+        return purchase is not None and purchase.state == PurchaseState.RESERVED
+    kept = _retrieved(charge)
+    return kept is not None and kept.status == "succeeded"
 
 
 # --- from the store to the gateway ------------------------------------------------------
@@ -173,15 +234,19 @@ def _done(since: datetime, until: datetime, charges: dict[str, Charge]) -> Itera
     ).order_by("pk")
     for purchase in confirmed.iterator(chunk_size=PAGE):
         charge = charges.get(purchase.charge) or _retrieved(purchase.charge)
-        of = str(purchase.operation)
-        if charge is None:
-            yield from _report("DoneButNotCharged", of, f"The gateway has no {purchase.charge}.")
-        elif charge.status != "succeeded":
-            yield from _report("DoneButNotPaid", of, f"{charge.id} is {charge.status}.")
-        elif charge.amount_refunded:
-            yield from _report(
-                "DoneButRefunded", of, f"{charge.amount_refunded} of {charge.amount} went back."
-            )
+        yield from _money_of(purchase, charge)
+
+
+def _money_of(purchase: Purchase, charge: Charge | None) -> Iterator[str]:
+    of = str(purchase.operation)
+    if charge is None:
+        yield from _report("DoneButNotCharged", of, f"The gateway has no {purchase.charge}.")
+    elif charge.status != "succeeded":
+        yield from _report("DoneButNotPaid", of, f"{charge.id} is {charge.status}.")
+    elif charge.amount_refunded:
+        yield from _report(
+            "DoneButRefunded", of, f"{charge.amount_refunded} of {charge.amount} went back."
+        )
 
 
 def _retrieved(id: str) -> Charge | None:
@@ -212,8 +277,8 @@ def _held(settled: timedelta) -> Iterator[str]:
         after = page[-1].pk
 
 
-def _stock() -> Iterator[str]:
-    """Pieces held of a product against the purchases that hold them, in one statement."""
+def _stock(products: QuerySet[Product]) -> Iterator[str]:
+    """Pieces held of each product against the purchases that hold them, in one statement."""
     holding = (
         Purchase.objects.filter(product=OuterRef("pk"), state=PurchaseState.RESERVED)
         .order_by()
@@ -223,15 +288,16 @@ def _stock() -> Iterator[str]:
     )
     held = Coalesce(Subquery(holding), 0, output_field=BigIntegerField())
     reserved = (
-        Product.objects.annotate(held=held)
+        products.annotate(held=held)
         .exclude(reserved=F("held"))
         .values_list("sku", "reserved", "held")
     )
     for sku, pieces, purchases in reserved:
         yield from _report(
             "HeldForNobody",
-            f"{sku}:{pieces}:{purchases}",
-            f"{pieces} pieces of {sku} are held, {purchases} of them for purchases.",
+            sku,
+            # The difference, which stays while people go on buying.
+            f"Pieces of {sku} held, less those held for purchases: {pieces - purchases}.",
         )
 
 

@@ -4,13 +4,18 @@ It works on the purchase's own resource, so neither the purchase nor its compens
 meanwhile, and it looks again before it does anything.
 """
 
+import uuid
+from datetime import datetime
 from typing import Any
 
 from rest_framework import serializers
 
 from inventory.caches import PRODUCT
 from operations import Claim, operation
+from operations.intake import submit
 from operations.models import OPEN, Operation, State
+from operations.system import system_user
+from operations.verbs import Accepted
 from purchases import verbs
 from purchases.compensation import give_back, give_back_of
 from purchases.models import PurchaseState
@@ -24,6 +29,15 @@ class RepairInput(serializers.Serializer[Any]):
     since = serializers.DateTimeField(help_text="Not after its first call to the gateway.")
     #: So that each charge that turns up is a repair of its own.
     charge = serializers.CharField(max_length=255, allow_blank=True, default="")
+
+
+def begin(id: uuid.UUID, since: datetime, charge: str, key: str) -> Accepted:
+    """Accept the repair of an operation's charge, or with none, of the pieces it holds.
+
+    :raises NotAccepting: nothing is taken in now
+    """
+    data = {"operation": str(id), "since": since.isoformat(), "charge": charge}
+    return submit(KIND, owner=system_user(), key=key, data=data)
 
 
 @operation(

@@ -90,7 +90,8 @@ def test_a_rate_holds_with_any_number_of_dispatchers(broker: ValkeyServer) -> No
     for _ in range(100):
         pending(publish=False)
     change(rate=20)
-    started, taken = time.monotonic(), []
+    started = time.monotonic()
+    taken: list[verbs.Envelope] = []
     errors: list[BaseException] = []
     too_early: list[float] = []
 
