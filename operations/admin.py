@@ -10,7 +10,7 @@ from django.http import HttpRequest
 from rest_framework import serializers
 from rest_framework.exceptions import ValidationError
 
-from operations import controls, review
+from operations import controls, dependencies, registry, review
 from operations.audit import Author
 from operations.fields import IntegerField, NumberField
 from operations.models import (
@@ -22,6 +22,7 @@ from operations.models import (
     KindControl,
     Operation,
 )
+from operations.registry import UnknownKind
 
 if TYPE_CHECKING:
     _ModelAdmin = admin.ModelAdmin[Model]
@@ -179,7 +180,7 @@ class ControlForm(_ControlForm):
 @admin.register(KindControl)
 class KindControlAdmin(_ModelAdmin):
     form: Any = ControlForm
-    list_display = ("kind", "accepting", "paused", "rate", "max_running", "shed_until")
+    list_display = ("kind", "accepting", "paused", "rate", "max_running", "shed_until", "outside")
     fields = ("kind", "accepting", "paused", "rate", "max_running", "shed_until", "reason")
     readonly_fields = ("kind", "shed_until")
     ordering = ("kind",)
@@ -188,6 +189,15 @@ class KindControlAdmin(_ModelAdmin):
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         controls.make_rows()
         return super().get_queryset(request)
+
+    @admin.display(description="what it calls outside")
+    def outside(self, control: KindControl) -> str:
+        """The breakers of its dependencies."""
+        try:
+            names = registry.get(control.kind).dependencies
+        except UnknownKind:
+            return ""
+        return ", ".join(f"{one.name}: {_seen(one)}" for one in dependencies.registered(names))
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: ARG002
         values = {name: form.cleaned_data[name] for name in ControlForm.Meta.fields}
@@ -199,6 +209,14 @@ class KindControlAdmin(_ModelAdmin):
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:  # noqa: ARG002
         return False
+
+
+def _seen(dependency: dependencies.Dependency) -> str:
+    look = dependency.look()
+    if not look.shared:
+        return "unknown, the server of the shared state is away"
+    words = {"half": "half-open", "ramp": f"recovering, {look.rate:g}/s"}
+    return words.get(look.state, look.state)
 
 
 @admin.register(AuditEntry)

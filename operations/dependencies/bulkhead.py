@@ -16,6 +16,7 @@ processes, or workers of their own for other queues.
 import fcntl
 import math
 import os
+import socket
 import struct
 import threading
 import time
@@ -29,7 +30,8 @@ PATIENCE = 0.2
 _POLL = 0.01
 _TIME = struct.Struct("d")
 
-_pool: tuple[int, int] | None = None
+#: The file, how many attempts are made at once, and the worker's name.
+_pool: tuple[int, int, str] | None = None
 
 
 def set_pool(size: int) -> None:
@@ -38,7 +40,16 @@ def set_pool(size: int) -> None:
     :param size: how many attempts it makes at once
     """
     global _pool  # noqa: PLW0603  # one for each worker, inherited by its children
-    _pool = os.memfd_create("sekali-bulkhead"), size
+    _pool = os.memfd_create("sekali-bulkhead"), size, _this_process()
+
+
+def worker() -> str:
+    """The worker that this process belongs to, as ``host:pid``; outside of one, itself."""
+    return _this_process() if _pool is None else _pool[2]
+
+
+def _this_process() -> str:
+    return f"{socket.gethostname()}:{os.getpid()}"
 
 
 class Bulkhead:
@@ -53,14 +64,20 @@ class Bulkhead:
         self._share = share
         self._mine = threading.Lock()
 
+    @property
+    def places(self) -> int:
+        """How many of this worker may call at once; 0: any number."""
+        if _pool is None or self._share >= 1:
+            return 0
+        return math.ceil(round(_pool[1] * self._share, 6))
+
     @contextmanager
     def place(self) -> Iterator[bool]:
         """Hold one while the block runs. False: there is none."""
         if _pool is None or self._share >= 1:
             yield True
             return
-        file, size = _pool
-        places = math.ceil(round(size * self._share, 6))
+        file, places = _pool[0], self.places
         # A lock of the file is the process's; one that has threads takes one place for all.
         if not self._mine.acquire(blocking=False):
             yield True

@@ -5,11 +5,14 @@ import random
 import secrets
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 
 from billiard.exceptions import SoftTimeLimitExceeded
 
+from operations.dependencies import bulkhead
 from operations.dependencies.attempt import current, put_off
 from operations.dependencies.bulkhead import Bulkhead
 from operations.dependencies.deadline import within
@@ -32,7 +35,43 @@ _WHY = {
     "budget": "Too many retries call {0} already.",
 }
 
+_WORDS = {"closed": "closed", "open": "open", "half": "half-open", "ramp": "recovering"}
+
 _registered: dict[str, "Dependency"] = {}
+
+
+@dataclass(frozen=True)
+class WorkerShare:
+    """Calls under way in one worker, and how many it may make at once (0: any number)."""
+
+    worker: str
+    calls: int
+    places: int
+
+
+@dataclass(frozen=True)
+class State:
+    """What operators may want to know of a dependency.
+
+    :param state: ``closed``, ``open``, ``half-open`` or ``recovering``
+    :param opens_in: seconds until an open breaker lets one call try
+    :param recovery_rate: attempts a second that a recovering one lets through
+    :param calls_per_second: ended calls, on average over the breaker's window
+    :param failure_ratio: of the calls in that window; None: there were none since it opened
+    :param budget_left: retries that may still be made in the budget's window
+    :param share_in_use: of its places in the worker that makes most of it, 1: all
+    """
+
+    name: str
+    state: str
+    opens_in: float
+    recovery_rate: float | None
+    calls_per_second: float
+    failure_ratio: float | None
+    budget_left: float
+    calls_under_way: int
+    share_in_use: float
+    workers: list[WorkerShare]
 
 
 class Dependency:
@@ -76,6 +115,7 @@ class Dependency:
         # Longer than any call, so that there are never two.
         probe = 1.5 * total_timeout + 2
         policies = breaker or Breaker(), budget or Budget()
+        self._window = policies[0].window
         self._shared = SharedGate(name, *policies, probe)
         self._local = LocalGate(*policies, probe)
         self._bulkhead = Bulkhead(len(_registered), share)
@@ -131,6 +171,32 @@ class Dependency:
             self._looked = now, seen
         return seen
 
+    def state(self) -> State:
+        """Its numbers, of all processes together.
+
+        :raises Unshared: the server of the shared state does not answer
+        """
+        seen = self._shared.describe()
+        volume = seen.succeeded + seen.failed
+        workers = Counter(seen.calls)
+        return State(
+            name=self.name,
+            state=_WORDS[seen.state],
+            opens_in=round(seen.wait, 3),
+            recovery_rate=seen.rate if seen.state == "ramp" else None,
+            calls_per_second=round(volume / self._window, 3),
+            failure_ratio=round(seen.failed / volume, 4) if volume else None,
+            budget_left=round(max(0.0, seen.retries_allowed - seen.retries), 1),
+            calls_under_way=len(seen.calls),
+            share_in_use=max(
+                (count / places for (_, places), count in workers.items() if places), default=0.0
+            ),
+            workers=[
+                WorkerShare(worker, count, places)
+                for (worker, places), count in sorted(workers.items())
+            ],
+        )
+
     def refusal(self, waited: float) -> NotReady | None:
         """What an attempt would be told by a call now, as far as a look can tell.
 
@@ -157,8 +223,9 @@ class Dependency:
         return NotReady(delay, _WHY[answer.verdict].format(self.name), dependency=self.name)
 
     def _admit(self, who: str, *, first: bool, retry: bool) -> Answer:
+        places, worker = self._bulkhead.places, bulkhead.worker()
         try:
-            return self._shared.admit(who, first=first, retry=retry)
+            return self._shared.admit(who, first=first, retry=retry, places=places, worker=worker)
         except Unshared:
             return self._local.admit(who, first=first, retry=retry)
 
@@ -174,3 +241,13 @@ class Dependency:
 def registered(names: Sequence[str]) -> list[Dependency]:
     """Those of these names that there are; others are called without a breaker."""
     return [_registered[name] for name in names if name in _registered]
+
+
+def states() -> list[State]:
+    """The state of each dependency that this process knows, by name.
+
+    Takes at most about ``LOCKS_TIMEOUT`` when the server is away.
+
+    :raises Unshared: the server of the shared state does not answer
+    """
+    return [_registered[name].state() for name in sorted(_registered)]

@@ -75,3 +75,22 @@ class Look:
     wait: float = 0
     rate: float = 0
     shared: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Description(Look):
+    """A look with numbers.
+
+    :param succeeded: calls in the breaker's window
+    :param failed: likewise
+    :param retries: in the budget's window
+    :param retries_allowed: how many there may be in it
+    :param calls: for each call under way its worker and how many may call at once there, 0 for
+        any number
+    """
+
+    succeeded: int
+    failed: int
+    retries: int
+    retries_allowed: float
+    calls: list[tuple[str, int]]

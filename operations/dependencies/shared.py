@@ -19,7 +19,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 from redis.retry import Retry
 
-from operations.dependencies.policy import Answer, Breaker, Budget, Look
+from operations.dependencies.policy import Answer, Breaker, Budget, Description, Look
 
 log = logging.getLogger(__name__)
 
@@ -68,12 +68,14 @@ class SharedGate:
             }
         )
 
-    def admit(self, who: str, *, first: bool, retry: bool) -> Answer:
+    def admit(self, who: str, *, first: bool, retry: bool, places: int, worker: str) -> Answer:
         """May ``who``, a name used once, call?
 
+        :param places: how many may call at once in its worker; 0: any number
         :raises Unshared: nobody knows
         """
-        verdict, wait = _server().run("admit", self._key, self._policy, who, int(first), int(retry))
+        asked = who, int(first), int(retry), places, worker
+        verdict, wait = _server().run("admit", self._key, self._policy, *asked)
         return Answer(verdict.decode(), int(wait) / 1000)
 
     def report(self, who: str, result: str, *, wished: float = 0) -> str:
@@ -86,6 +88,25 @@ class SharedGate:
             "report", self._key, self._policy, who, result, round(wished * 1000)
         )
         return said.decode()
+
+    def describe(self) -> Description:
+        """
+        :raises Unshared: nobody knows
+        """
+        state, wait, rate, ok, bad, retries, allowed, *calls = _server().run(
+            "describe", self._key, self._policy
+        )
+        under_way = [call.decode().split(" ", 2)[1:] for call in calls]
+        return Description(
+            state=state.decode(),
+            wait=float(wait) / 1000,
+            rate=float(rate),
+            succeeded=int(ok),
+            failed=int(bad),
+            retries=int(retries),
+            retries_allowed=float(allowed),
+            calls=[(worker, int(places)) for places, worker in under_way],
+        )
 
     def look(self) -> Look:
         """
@@ -115,7 +136,7 @@ class _Server:
             name: self._client.register_script(
                 state + (_LUA / f"{name}.lua").read_text(encoding="utf-8")
             )
-            for name in ("admit", "report", "look")
+            for name in ("admit", "report", "look", "describe")
         }
         self._lock = threading.Lock()
         self._ask_again_at = 0.0

@@ -1,5 +1,6 @@
 -- May a call be made? ARGV[2] names who asks; ARGV[3]: '1' for the first call of an attempt;
--- ARGV[4]: '1' for an attempt that is a retry.
+-- ARGV[4]: '1' for an attempt that is a retry; ARGV[5]: how many may call at once in its worker,
+-- 0 for any; ARGV[6]: its worker.
 -- Returns the answer (go, probe, open, ramp, budget) and the milliseconds to wait.
 local open = left('open_until', policy.longest_cooldown)
 if open then
@@ -12,9 +13,11 @@ if open then
     end
     redis.call('HSET', key, 'probe', ARGV[2])
     set('probe_until', now + policy.probe)
+    begin_call(ARGV[2], ARGV[5], ARGV[6])
     return {'probe', 0}
 end
 if ARGV[3] ~= '1' then
+    begin_call(ARGV[2], ARGV[5], ARGV[6])
     return {'go', 0}
 end
 local retry = ARGV[4] == '1'
@@ -37,5 +40,5 @@ else
     drop_slices('ramp')
 end
 count(retry and 'retry' or 'first', policy.budget_window)
-redis.call('PEXPIRE', key, policy.kept)
+begin_call(ARGV[2], ARGV[5], ARGV[6])
 return {'go', 0}

@@ -15,6 +15,7 @@ local function open(cooldown)
     return 'opened'
 end
 
+drop('call:' .. ARGV[2])
 if state.open_until then
     if state.probe ~= ARGV[2] then
         return '' -- begun before it opened

@@ -8,6 +8,8 @@
 --   probe probe_until who may try, and until when nobody else may
 --   recovered_at      when a probe succeeded last
 --   ramp:N            attempts let through in the N-th second of the recovery
+--   call:WHO          a call under way: until when it counts as such, its worker's places, and
+--                     its worker
 --
 -- ARGV[1] is the policy, a JSON object. Times are milliseconds of the server's clock. That
 -- may be set: an instant further away than it can be counts as the furthest it can be.
@@ -94,4 +96,15 @@ end
 -- Attempts that may call in this second of the recovery.
 local function ramp_limit(passed)
     return math.max(1, math.floor(policy.ramp_start * 2 ^ (passed / policy.ramp_doubling)))
+end
+
+local function begin_call(who, places, worker)
+    for field, value in pairs(state) do
+        if string.sub(field, 1, 5) == 'call:' and tonumber(string.match(value, '^%d+')) < now then
+            drop(field) -- its process was killed
+        end
+    end
+    redis.call('HSET', key, 'call:' .. who,
+        string.format('%.0f %s %s', now + policy.probe, places, worker))
+    redis.call('PEXPIRE', key, policy.kept)
 end
