@@ -12,6 +12,7 @@ from rest_framework.exceptions import ValidationError
 
 from operations import controls, dependencies, registry, review
 from operations.audit import Author
+from operations.behind_dead import waits_for, with_waiting
 from operations.fields import IntegerField, NumberField
 from operations.models import (
     ApiToken,
@@ -67,7 +68,13 @@ class OperationAdmin(ReadOnly):
     list_select_related = ("owner",)
     search_fields = ("=id", "=resource")
     ordering = ("-created_at",)
+    readonly_fields = ("waits_for",)
     inlines = (AttemptInline,)
+
+    @admin.display(description="Waits for a decision about")
+    def waits_for(self, operation: Operation) -> str:
+        """The dead operation before it, on a resource whose order is kept."""
+        return str(waits_for(operation) or "-")
 
 
 @admin.register(IdempotencyRecord)
@@ -85,12 +92,31 @@ class DecisionForm(ActionForm):
 
 @admin.register(DeadLetter)
 class DeadLetterAdmin(ReadOnly):
-    list_display = ("created_at", "kind", "category", "error_type", "message", "attempts", "state")
+    list_display = (
+        "created_at",
+        "kind",
+        "category",
+        "error_type",
+        "message",
+        "attempts",
+        "waiting",
+        "state",
+    )
+    readonly_fields = ("waiting",)
     list_filter = ("state", "category", "kind")
     search_fields = ("=operation__id", "=idempotency_key", "signature")
     ordering = ("-created_at",)
     action_form = DecisionForm
     actions = ("replay", "discard")
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        letters: QuerySet[Any] = super().get_queryset(request)
+        return with_waiting(letters)
+
+    @admin.display(description="Waiting behind it", ordering="waiting")
+    def waiting(self, letter: Any) -> int:
+        """Operations that are begun only when somebody has decided about this one."""
+        return int(letter.waiting)
 
     @admin.action(description="Replay: try again", permissions=["replay"])
     def replay(self, request: HttpRequest, letters: QuerySet[DeadLetter]) -> None:

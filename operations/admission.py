@@ -1,7 +1,8 @@
 """Refusing new work when too much is waiting, so that what was accepted is done in time.
 
 The dispatcher judges every few seconds and writes it down beside the controls; the
-statement that accepts reads it there. Without a dispatcher everything is accepted.
+statement that accepts reads it there. Without a dispatcher everything is accepted. What waits
+behind a dead one waits for a person, which says nothing of the load: its age does not count.
 """
 
 import logging
@@ -11,6 +12,7 @@ from django.conf import settings
 from django.db import connection
 
 from operations import registry
+from operations.behind_dead import FIRST_DEAD
 
 log = logging.getLogger(__name__)
 
@@ -22,13 +24,16 @@ LONGEST_WAIT = 600
 #: How much is taken for a second's work when a client is told how long to wait.
 A_SECONDS_WORK = 100
 
-_JUDGE = """
+_JUDGE = f"""
 WITH waiting AS (
     SELECT k.kind, count(o.id) AS depth,
         coalesce(extract(epoch FROM statement_timestamp()
-            - min(o.created_at) FILTER (WHERE o.epoch IS NULL)), 0)::float8 AS oldest
+            - min(o.created_at) FILTER (WHERE o.epoch IS NULL AND dead.seq IS NULL)), 0
+        )::float8 AS oldest
     FROM unnest(%(kinds)s::text[]) AS k(kind)
     LEFT JOIN operations_operation AS o ON o.kind = k.kind AND o.state = 'pending'
+    LEFT JOIN {FIRST_DEAD} AS dead ON dead.resource = o.resource AND dead.seq < o.seq
+        AND o.kind = ANY(%(behind_dead)s::text[])
     GROUP BY k.kind
 ), judged AS (
     SELECT kind, depth, oldest,
@@ -66,6 +71,7 @@ class Admission:
                 {
                     "kinds": [kind.name for kind in kinds],
                     # What undoes something is never accepted from outside.
+                    "behind_dead": registry.waiting(),
                     "critical": [kind.name for kind in kinds if kind.critical or kind.compensates],
                     "depth": settings.SEKALI_SHED_DEPTH,
                     "age": settings.SEKALI_SHED_AGE,

@@ -12,6 +12,7 @@ from django.db.models.functions import Now
 
 from operations import audit, registry, verbs
 from operations.audit import Author
+from operations.behind_dead import FIRST_DEAD
 from operations.models import KindControl
 
 #: What a rate may be, in operations a second. Less than the least is a pause, and says so.
@@ -45,7 +46,8 @@ class Control:
 class Report:
     """A kind, its control, and what waits.
 
-    :param oldest: seconds for which an operation has waited to be begun for the first time
+    :param behind_dead: of those pending: how many wait behind a dead one, for a person
+    :param oldest: seconds for which another one has waited to be begun for the first time
     :param shedding: so much waits that nothing is taken in
     """
 
@@ -57,6 +59,7 @@ class Report:
     rate: float | None
     max_running: int | None
     pending: int
+    behind_dead: int
     running: int
     oldest: float
     shedding: bool
@@ -113,13 +116,13 @@ def held() -> dict[str, Control]:
 def report() -> list[Report]:
     """Every registered kind, in the order of their declaration."""
     with connection.cursor() as cursor:
-        cursor.execute(_REPORT)
+        cursor.execute(_REPORT, {"waiting": registry.waiting()})
         counted = {row[0]: row[1:] for row in cursor.fetchall()}
     rows = {row.kind: row for row in KindControl.objects.all()}
-    nothing = (0, 0, 0.0, False)
+    nothing = (0, 0, 0, 0.0, False)
     found = []
     for kind in registry.kinds():
-        pending, running, oldest, shedding = counted.get(kind.name, nothing)
+        pending, behind, running, oldest, shedding = counted.get(kind.name, nothing)
         control = _control_of(rows[kind.name]) if kind.name in rows else Control()
         found.append(
             Report(
@@ -128,6 +131,7 @@ def report() -> list[Report]:
                 critical=kind.critical,
                 **asdict(control),
                 pending=pending,
+                behind_dead=behind,
                 running=running,
                 oldest=round(float(oldest), 3),
                 shedding=shedding,
@@ -136,15 +140,19 @@ def report() -> list[Report]:
     return found
 
 
-_REPORT = """
-SELECT kind, coalesce(pending, 0), coalesce(running, 0), coalesce(oldest, 0),
-    coalesce(c.shed_until > statement_timestamp(), false)
+_REPORT = f"""
+SELECT kind, coalesce(pending, 0), coalesce(behind_dead, 0), coalesce(running, 0),
+    coalesce(oldest, 0), coalesce(c.shed_until > statement_timestamp(), false)
 FROM (
     SELECT kind, count(*) FILTER (WHERE state = 'pending') AS pending,
+        count(*) FILTER (WHERE state = 'pending' AND dead.seq IS NOT NULL) AS behind_dead,
         count(*) FILTER (WHERE state = 'running') AS running,
-        extract(epoch FROM statement_timestamp()
-            - min(created_at) FILTER (WHERE state = 'pending' AND epoch IS NULL)) AS oldest
-    FROM operations_operation WHERE state IN ('pending', 'running') GROUP BY kind
+        extract(epoch FROM statement_timestamp() - min(created_at) FILTER (
+            WHERE state = 'pending' AND epoch IS NULL AND dead.seq IS NULL)) AS oldest
+    FROM operations_operation AS o
+    LEFT JOIN {FIRST_DEAD} AS dead ON dead.resource = o.resource AND dead.seq < o.seq
+        AND o.kind = ANY(%(waiting)s::text[])
+    WHERE state IN ('pending', 'running') GROUP BY kind
 ) AS counted FULL JOIN operations_kindcontrol AS c USING (kind)
 """
 

@@ -67,6 +67,7 @@ class Dispatcher:
         send_rescued(*verbs.rescue_expired(), self._publish)
         self._admission.judge()
         self._watch.look()
+        verbs.put_off(settings.SEKALI_DISPATCH_BATCH)
         due = self._send_due()
         lost = 0
         for kinds, sent_before in self._evidence.gather():

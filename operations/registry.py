@@ -46,6 +46,7 @@ class Kind:
     queue: str
     atomic: bool = True
     order: Literal["any", "fifo"] = "any"
+    behind_dead: Literal["pass", "wait"] = "pass"
     dependencies: tuple[str, ...] = ()
     autoretry_for: tuple[type[BaseException], ...] = ()
     max_retries: int
@@ -95,6 +96,7 @@ def operation(
     resource: str = "",
     atomic: bool = True,
     order: Literal["any", "fifo"] = "any",
+    behind_dead: Literal["pass", "wait"] = "pass",
     dependencies: Sequence[str] = (),
     autoretry_for: Sequence[type[BaseException]] = (),
     max_retries: int | None = None,
@@ -124,6 +126,9 @@ def operation(
     :param atomic: the handler has local effects only and runs inside one fenced
         transaction. Otherwise it opens ``claim.fenced()`` itself, around its calls outside
     :param order: ``fifo`` keeps operations of one resource in the order of acceptance
+    :param behind_dead: with ``fifo``: what those do that were accepted after one that is dead.
+        ``pass`` lets them go on; ``wait`` keeps them until a person has decided, by a replay
+        that goes first or by a discard. Whatever kind the dead one is of
     :param dependencies: names of what is called outside
     :param autoretry_for: exceptions to retry with backoff, as if something outside failed
     :param max_retries: retries after the first attempt; by default one for each step of
@@ -157,6 +162,7 @@ def operation(
             queue=queue or name,
             atomic=atomic,
             order=order,
+            behind_dead=behind_dead,
             dependencies=tuple(dependencies),
             autoretry_for=tuple(autoretry_for),
             max_retries=steps if max_retries is None else max_retries,
@@ -200,6 +206,16 @@ def may_be_a_kind(name: str) -> bool:
 def kinds() -> Iterator[Kind]:
     """All kinds, in the order of their declaration."""
     return iter(tuple(_kinds.values()))
+
+
+def fifo() -> list[str]:
+    """The names of the kinds whose operations keep their order."""
+    return [kind.name for kind in _kinds.values() if kind.fifo]
+
+
+def waiting() -> list[str]:
+    """The names of the kinds whose operations wait behind a dead one."""
+    return [kind.name for kind in _kinds.values() if kind.behind_dead == "wait"]
 
 
 def queues() -> list[str]:
@@ -261,6 +277,10 @@ def _problem_with(kind: Kind) -> str | None:  # noqa: C901, PLR0912  (a list of 
         return "a retry_backoff factor must be above 0."
     if kind.order not in ("any", "fifo"):
         return f"order {kind.order!r} is neither 'any' nor 'fifo'."
+    if kind.behind_dead not in ("pass", "wait"):
+        return f"behind_dead {kind.behind_dead!r} is neither 'pass' nor 'wait'."
+    if kind.behind_dead == "wait" and not kind.fifo:
+        return "behind_dead='wait' needs order='fifo'."
     if kind.fifo and not kind.resource:
         return "order='fifo' needs a resource."
     if kind.key_retention <= timedelta(0):

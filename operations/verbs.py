@@ -23,6 +23,7 @@ the claim it holds. No row changed means that the race is lost, and the caller s
 :func:`finish_discard`    dead → cancelled, when its compensation is done
 :func:`close_letter`      a letter without an operation: open → replayed or discarded
 :func:`take_due`          pending → pending, marked as sent
+:func:`put_off`           pending → pending, looked at later: one before it is dead
 :func:`take_lost`         pending → pending, marked as sent again
 :func:`forget_sent`       pending → pending, owed to the broker again
 :func:`recall`            pending → pending, owed again under other controls
@@ -43,7 +44,7 @@ from django.conf import settings
 from django.db import connection
 
 from locks.cache import records
-from operations import problems
+from operations import problems, registry
 from operations.claimed_row import ClaimedRow
 from operations.endings import Dead, Defer, Done, Failure, Refusal, Retry
 from operations.errors import ClaimLost
@@ -99,27 +100,66 @@ EXISTS (SELECT 1 FROM operations_kindcontrol AS control WHERE control.kind = {k}
         AND (control.paused OR control.rate IS NOT NULL OR control.max_running IS NOT NULL))
 """
 
-#: Wakes the next eligible row of every resource in ``freed``. SKIP LOCKED, because a
-#: claim holds its row while it waits for the unique index, and would deadlock with us.
-#: A head that is already sent needs no second message. (The heads are a CTE of their own:
-#: a subquery with LIMIT in FROM may run once for each row it is joined to.)
+#: Is this row (``r``) of a kind that waits behind a dead one (``behind_dead="wait"``), and was
+#: one accepted before it on its resource that is dead now, its letter undecided? ``but`` tells
+#: which dead row does not count. (Asking for the first one keeps the planner on the index; asked
+#: whether there is one, it may read the table instead.)
+_BEHIND_DEAD = """
+({r}.kind = ANY(%(waiting)s::text[]) AND COALESCE((
+    SELECT dead.seq FROM operations_operation AS dead
+    WHERE dead.resource = {r}.resource AND dead.resource <> '' AND dead.state = 'dead'{but}
+    ORDER BY dead.seq LIMIT 1) < {r}.seq, false))
+"""
+
+
+def _behind_dead(row: str, but: str = "") -> str:
+    return _BEHIND_DEAD.format(r=row, but=f" AND dead.id <> {but}" if but else "")
+
+
+#: Wakes the next eligible row of every resource in ``freed`` (id, resource, seq, state). SKIP
+#: LOCKED, because a claim holds its row while it waits for the unique index, and would
+#: deadlock with us. A head that is already sent needs no second message; one of a kind that is
+#: held becomes due, for the dispatcher. What has become of the freed one this statement cannot
+#: see, and is told. (The heads are a CTE of their own: a subquery with LIMIT in FROM may run
+#: once for each row it is joined to.)
 _WAKE = f"""
 heads AS MATERIALIZED (
-    SELECT next.id FROM freed CROSS JOIN LATERAL (
-        SELECT id FROM operations_operation
+    SELECT next.*, {_HELD.format(k="next.kind")} AS held, freed.id AS freed_id,
+        freed.seq < next.seq AND (
+            (freed.state = 'pending' AND next.kind = ANY(%(fifo)s::text[]))
+            OR (freed.state = 'dead' AND next.kind = ANY(%(waiting)s::text[]))
+        ) AS behind_freed
+    FROM freed CROSS JOIN LATERAL (
+        SELECT id, kind, resource, seq FROM operations_operation
         WHERE resource = freed.resource AND state = 'pending'
           AND not_before <= statement_timestamp() AND id <> freed.id
         ORDER BY seq LIMIT 1 FOR UPDATE SKIP LOCKED
     ) AS next
     WHERE freed.resource <> ''
-), woken AS (
+), touched AS (
     UPDATE operations_operation AS o
-    SET sent_at = statement_timestamp(),
-        due_at = statement_timestamp() + %(evidence_age)s * interval '1 second'
-    FROM heads WHERE o.id = heads.id AND o.sent_at IS NULL AND NOT {_HELD.format(k="o.kind")}
+    SET sent_at = CASE WHEN NOT heads.held THEN statement_timestamp() END,
+        due_at = statement_timestamp()
+            + CASE WHEN heads.held THEN 0 ELSE %(evidence_age)s END * interval '1 second'
+    FROM heads
+    WHERE o.id = heads.id AND o.sent_at IS NULL
+      AND NOT (heads.held AND o.due_at <= statement_timestamp())
+      AND NOT heads.behind_freed AND NOT {_behind_dead("o", but="heads.freed_id")}
     RETURNING o.id, o.kind, o.sent_at
+), woken AS (
+    SELECT id, kind, sent_at FROM touched WHERE sent_at IS NOT NULL
 )
 """
+
+
+def _waking() -> dict[str, Any]:
+    """The parameters of ``_WAKE``."""
+    return {
+        "evidence_age": settings.SEKALI_EVIDENCE_AGE,
+        "fifo": registry.fifo(),
+        "waiting": registry.waiting(),
+    }
+
 
 #: What a client may see of an operation.
 VISIBLE = (
@@ -142,7 +182,12 @@ WITH record AS (
         WHERE control.kind = %(kind)s
           AND (NOT control.accepting OR control.shed_until > statement_timestamp()))
     ON CONFLICT (owner_id, kind, key) DO NOTHING
-    RETURNING operation_id, %(send)s AND NOT {_HELD.format(k="%(kind)s")} AND (
+    RETURNING operation_id, %(send)s AND NOT {_HELD.format(k="%(kind)s")} AND NOT (
+        %(kind)s = ANY(%(waiting)s::text[]) AND (
+            SELECT dead.seq FROM operations_operation AS dead
+            WHERE dead.resource = %(resource)s AND dead.resource <> '' AND dead.state = 'dead'
+            ORDER BY dead.seq LIMIT 1) IS NOT NULL
+    ) AND (
         SELECT count(*) <= %(burst)s FROM (
             SELECT kind, state FROM operations_operation AS earlier
             WHERE earlier.owner_id = %(owner)s ORDER BY seq DESC LIMIT 2 * %(burst)s
@@ -202,6 +247,7 @@ def accept(
             "resource": resource,
             "precondition": None if precondition is None else json.dumps(precondition),
             "retention": retention,
+            "waiting": registry.waiting(),
             # An unsent row is the dispatcher's at once.
             "evidence_age": settings.SEKALI_EVIDENCE_AGE,
             "send": send,
@@ -265,7 +311,7 @@ EXISTS (SELECT 1 FROM operations_kindcontrol AS control WHERE control.kind = o.k
 """
 
 # NULLIF: rows without a resource would otherwise be looked for among all others without
-# one. Two questions: each has an index that answers it without reading a backlog. And the
+# one. Three questions: each has an index that answers it without reading a backlog. And the
 # id twice, or the planner may, on a young table, go through all that is open instead.
 _CLAIM = f"""
 UPDATE operations_operation AS o
@@ -294,6 +340,7 @@ WHERE o.id = %(id)s AND o.id = prior.id AND o.state = 'pending' AND o.kind = %(k
     WHERE eldest.resource = o.resource AND eldest.state = 'pending'
     ORDER BY eldest.seq LIMIT 1
   ))
+  AND NOT {_behind_dead("o")}
 RETURNING {_CLAIM_RETURNS}, prior.epoch AS prior_epoch, prior.started_at AS prior_started_at
 """
 
@@ -322,6 +369,7 @@ def claim(
             "ttl": settings.SEKALI_CLAIM_TTL,
             "fifo": fifo,
             "sent_at": sent_at,
+            "waiting": registry.waiting(),
         },
     )
     return None if row is None else ClaimedRow(**row)
@@ -333,20 +381,41 @@ def claim_made(id: uuid.UUID, *, claimed_by: str) -> ClaimedRow | None:
     return None if row is None else ClaimedRow(**row)
 
 
+#: For how long a row behind a dead one is left alone: a tenth of the time it has waited, since
+#: what it waits for is a person. Whoever decides makes it due at once.
+_PUT_OFF = """
+LEAST(%(longest)s * interval '1 second', GREATEST(%(delay)s * interval '1 second',
+    (statement_timestamp() - {row}.created_at) / 10))
+"""
+#: The longest of these times, in seconds.
+LONGEST_PUT_OFF = 300
+
+# Whoever decided about the dead one meanwhile has made the row due; that must stand.
 _PARK = f"""
 UPDATE operations_operation AS o
 SET sent_at = NULL,
-    due_at = statement_timestamp() + %(delay)s * interval '1 second',
-    deferrals = deferrals + 1,
-    deferred_since = COALESCE(deferred_since, statement_timestamp())
-WHERE id = %(id)s AND kind = %(kind)s AND state = 'pending'
-  AND not_before <= statement_timestamp() AND NOT {_BLOCKED}
-RETURNING deferred_since < statement_timestamp() - %(limit)s * interval '1 second' AS too_long
+    due_at = statement_timestamp() + CASE WHEN seen.behind THEN {_PUT_OFF.format(row="o")}
+        ELSE %(delay)s * interval '1 second' END,
+    deferrals = o.deferrals + CASE WHEN seen.behind THEN 0 ELSE 1 END,
+    deferred_since = CASE WHEN NOT seen.behind
+        THEN COALESCE(o.deferred_since, statement_timestamp()) END
+FROM (
+    SELECT id, due_at, {_behind_dead("seen_row")} AS behind FROM operations_operation AS seen_row
+    WHERE id = %(id)s
+) AS seen
+WHERE o.id = %(id)s AND o.id = seen.id AND o.kind = %(kind)s AND o.state = 'pending'
+  AND o.not_before <= statement_timestamp() AND NOT {_BLOCKED}
+  AND NOT (seen.behind AND o.due_at <> seen.due_at)
+RETURNING COALESCE(
+    o.deferred_since < statement_timestamp() - %(limit)s * interval '1 second', false) AS too_long
 """
 
 
 def park(id: uuid.UUID, kind: str) -> bool | None:
     """Take an operation whose resource is busy off the queue for a few seconds, uncounted.
+
+    Behind a dead one it waits for a person, for as long as that takes, and that is no time
+    of waiting for its resource.
 
     :returns: None when it was not waiting (a duplicate or early delivery, or its kind is
         paused or limited), else whether it has waited longer than its bound
@@ -357,7 +426,9 @@ def park(id: uuid.UUID, kind: str) -> bool | None:
             "id": id,
             "kind": kind,
             "delay": settings.SEKALI_PARK_DELAY,
+            "longest": LONGEST_PUT_OFF,
             "limit": settings.SEKALI_DEFER_LIMIT,
+            "waiting": registry.waiting(),
         },
     )
     return None if row is None else bool(row["too_long"])
@@ -365,12 +436,12 @@ def park(id: uuid.UUID, kind: str) -> bool | None:
 
 _GIVE_UP_WAITING = f"""
 WITH freed AS (
-    UPDATE operations_operation
+    UPDATE operations_operation AS o
     SET state = 'dead', due_at = NULL, finished_at = statement_timestamp(), version = version + 1,
         error = %(error)s::jsonb
-    WHERE id = %(id)s AND state = 'pending'
+    WHERE id = %(id)s AND state = 'pending' AND NOT {_behind_dead("o")}
       AND deferred_since < statement_timestamp() - %(limit)s * interval '1 second'
-    RETURNING id, kind, resource, attempts, created_at, started_at
+    RETURNING id, kind, resource, seq, state, attempts, created_at, started_at
 ), letter AS (
     INSERT INTO operations_deadletter
         (operation_id, kind, idempotency_key, attempts, first_processed_at, last_processed_at,
@@ -399,7 +470,7 @@ def give_up_waiting(id: uuid.UUID, failure: Failure) -> list[Envelope]:
             "error_type": failure.error_type,
             "message": failure.message,
             "signature": failure.signature,
-            "evidence_age": settings.SEKALI_EVIDENCE_AGE,
+            **_waking(),
         },
     )
 
@@ -507,7 +578,7 @@ WITH freed AS (
             THEN statement_timestamp() + %(delay)s * interval '1 second' END,
         finished_at = CASE WHEN %(ended)s THEN statement_timestamp() END
     WHERE id = %(id)s AND state = 'running' AND epoch = %(epoch)s
-    RETURNING id, kind, resource, epoch, attempts, started_at, state
+    RETURNING id, kind, resource, seq, epoch, attempts, started_at, state
 ), attempt AS (
     INSERT INTO operations_attempt
         (operation_id, epoch, kind, worker, queued_at, started_at, finished_at, outcome,
@@ -558,7 +629,7 @@ def settle(
         "queued_at": claim.queued_at,
         "key": claim.idempotency_key or "",
         "retention": retention,
-        "evidence_age": settings.SEKALI_EVIDENCE_AGE,
+        **_waking(),
         "result": None,
         "error": None,
         "effects": False,
@@ -638,7 +709,7 @@ WITH freed AS (
         not_before = statement_timestamp() + %(delay)s * interval '1 second',
         due_at = statement_timestamp() + %(delay)s * interval '1 second'
     WHERE id = %(id)s AND state = 'running' AND epoch = %(epoch)s
-    RETURNING id, resource
+    RETURNING id, resource, seq, state
 ), {_WAKE}
 SELECT (SELECT id FROM freed) AS settled, woken.id, woken.kind, woken.sent_at
 FROM (SELECT 1) AS always LEFT JOIN woken ON true
@@ -662,7 +733,7 @@ def defer(claim: ClaimedRow, ending: Defer) -> list[Envelope]:
             "prior_epoch": claim.prior_epoch,
             "prior_started_at": claim.prior_started_at,
             "delay": ending.delay,
-            "evidence_age": settings.SEKALI_EVIDENCE_AGE,
+            **_waking(),
         },
     )
     if rows[0]["settled"] is None:
@@ -696,8 +767,8 @@ WITH lost AS (
         finished_at = CASE WHEN o.losses + 1 >= %(max_losses)s THEN statement_timestamp() END,
         error = CASE WHEN o.losses + 1 >= %(max_losses)s THEN %(error)s::jsonb END
     FROM lost WHERE o.id = lost.id AND o.state = 'running' AND o.epoch = lost.epoch
-    RETURNING o.id, o.kind, o.resource, o.epoch, o.attempts, o.state, lost.claimed_by,
-        lost.sent_at, lost.started_at
+    RETURNING o.id, o.kind, o.resource, o.seq, o.epoch, o.attempts, o.state,
+        lost.claimed_by, lost.sent_at, lost.started_at
 ), attempt AS (
     INSERT INTO operations_attempt
         (operation_id, epoch, kind, worker, queued_at, started_at, finished_at, outcome,
@@ -756,8 +827,8 @@ WITH held AS (
         attempts = o.attempts - 1, not_before = statement_timestamp(),
         due_at = statement_timestamp()
     FROM held WHERE o.id = held.id AND o.state = 'running' AND o.epoch = held.epoch
-    RETURNING o.id, o.kind, o.resource, o.epoch, o.state, o.started_at, held.claimed_by,
-        held.sent_at
+    RETURNING o.id, o.kind, o.resource, o.seq, o.epoch, o.state, o.started_at,
+        held.claimed_by, held.sent_at
 ), attempt AS (
     INSERT INTO operations_attempt
         (operation_id, epoch, kind, worker, queued_at, started_at, finished_at, outcome,
@@ -785,7 +856,7 @@ def hand_back(process: str, *, revoked: bool = False) -> tuple[list[Rescued], li
                 "process": process + "#",
                 "revoked": revoked,
                 "message": "The attempt was ended by remote control; it is made again.",
-                "evidence_age": settings.SEKALI_EVIDENCE_AGE,
+                **_waking(),
             },
         )
     )
@@ -804,7 +875,7 @@ def _rescue(
             "error_type": failure.error_type,
             "message": failure.message,
             "signature": signature(failure.category, failure.error_type, failure.message, ""),
-            "evidence_age": settings.SEKALI_EVIDENCE_AGE,
+            **_waking(),
         },
     )
     return _split(rows)
@@ -828,7 +899,7 @@ WITH freed AS (
         version = version + 1
     WHERE id = %(id)s AND owner_id = %(owner)s AND state = 'pending' AND epoch IS NULL
       AND (%(versions)s::int[] IS NULL OR version = ANY(%(versions)s::int[]))
-    RETURNING {VISIBLE}
+    RETURNING {VISIBLE}, seq
 ), record AS (
     UPDATE operations_idempotencyrecord AS r
     SET expires_at = statement_timestamp() + (r.expires_at - r.created_at)
@@ -854,7 +925,7 @@ def cancel(
             "id": id,
             "owner": owner,
             "versions": versions,
-            "evidence_age": settings.SEKALI_EVIDENCE_AGE,
+            **_waking(),
         },
     )
     if row is None:
@@ -869,7 +940,7 @@ WITH freed AS (
     SET state = 'cancelled', due_at = NULL, finished_at = statement_timestamp(),
         version = version + 1, error = %(error)s::jsonb
     WHERE id = %(id)s AND state = 'pending' AND epoch IS NULL
-    RETURNING id, resource
+    RETURNING id, resource, seq, state
 ), record AS (
     UPDATE operations_idempotencyrecord AS r
     SET expires_at = statement_timestamp() + (r.expires_at - r.created_at)
@@ -890,7 +961,7 @@ def revoke(id: uuid.UUID) -> list[Envelope] | None:
         {
             "id": id,
             "error": json.dumps(problems.of_revocation()),
-            "evidence_age": settings.SEKALI_EVIDENCE_AGE,
+            **_waking(),
         },
     )
     if rows[0]["revoked"] is None:
@@ -916,11 +987,14 @@ FROM letter WHERE o.id = letter.operation_id AND o.state = 'dead'
 
 
 def replay(letter: int, *, by: int, reason: str = "") -> bool:
-    """Send a dead operation round again, with all its chances. False: it is not open."""
+    """Send a dead operation round again, with all its chances. False: it is not open.
+
+    Those that wait behind it go on waiting, for its end: it was accepted before them.
+    """
     return _changed(_REPLAY, {"letter": letter, "by": by, "reason": reason}) == 1
 
 
-_DISCARD = """
+_DISCARD = f"""
 WITH letter AS (
     UPDATE operations_deadletter AS l
     SET state = CASE WHEN o.effects_began AND %(compensation)s::text IS NOT NULL
@@ -934,7 +1008,7 @@ WITH letter AS (
     SET state = 'cancelled', version = version + 1, finished_at = statement_timestamp()
     FROM letter WHERE o.id = letter.operation_id AND o.state = 'dead'
       AND letter.state = 'discarded'
-    RETURNING o.id
+    RETURNING o.id, o.resource
 ), record AS (
     UPDATE operations_idempotencyrecord AS r SET expires_at = statement_timestamp() + %(retention)s
     FROM freed WHERE r.operation_id = freed.id
@@ -947,6 +1021,17 @@ WITH letter AS (
         resource, 'pending', '', statement_timestamp(), statement_timestamp(), false, 0, 0, 0, 0,
         request_id, traceparent, statement_timestamp(), 1
     FROM letter WHERE state = 'discarding'
+), next AS MATERIALIZED (
+    SELECT head.id, freed.id AS freed_id FROM freed CROSS JOIN LATERAL (
+        SELECT id FROM operations_operation
+        WHERE resource = freed.resource AND resource <> '' AND state = 'pending'
+        ORDER BY seq LIMIT 1 FOR UPDATE SKIP LOCKED
+    ) AS head
+), made_due AS (
+    UPDATE operations_operation AS o
+    SET due_at = GREATEST(o.not_before, statement_timestamp()), deferred_since = NULL
+    FROM next WHERE o.id = next.id AND o.kind = ANY(%(waiting)s::text[])
+      AND NOT {_behind_dead("o", but="next.freed_id")}
 )
 SELECT state FROM letter
 """
@@ -963,6 +1048,8 @@ def discard(
 ) -> str | None:
     """Give a dead operation up. What it did outside is undone first, by an operation.
 
+    Who waited behind it is due then, at once; or, woken by the end of that operation, later.
+
     :param compensation: the kind that undoes this kind's effects, if there is one
     :returns: ``discarded``, ``discarding``, or None: the letter is not open
     """
@@ -975,6 +1062,7 @@ def discard(
             "retention": retention,
             "by": by,
             "reason": reason,
+            "waiting": registry.waiting(),
         },
     )
     return None if row is None else str(row["state"])
@@ -998,6 +1086,8 @@ FROM letter WHERE o.id = letter.operation_id AND o.state = 'dead'
 
 def finish_discard(id: uuid.UUID, *, retention: timedelta) -> None:
     """Close an operation whose effects are undone; in the transaction that undid the last.
+
+    Who waited behind it is woken by the settling that follows in the same transaction.
 
     :raises ClaimLost: it is not being discarded
     """
@@ -1025,7 +1115,9 @@ def close_letter(letter: int, state: LetterState, *, by: int, reason: str) -> bo
 
 # --- dispatch ------------------------------------------------------------------------
 
-_TAKE_DUE = """
+# Nobody waits for one before it that itself must wait for a person; for one that is to be
+# tried again only later, only who keeps the order.
+_TAKE_DUE = f"""
 WITH due AS (
     SELECT o.id FROM operations_operation AS o
     WHERE o.state = 'pending' AND o.sent_at IS NULL AND o.due_at <= statement_timestamp()
@@ -1037,7 +1129,9 @@ WITH due AS (
         SELECT 1 FROM operations_operation AS other
         WHERE other.resource = o.resource AND other.id <> o.id
           AND (other.state = 'running' OR (other.state = 'pending' AND other.seq < o.seq
-               AND other.not_before <= statement_timestamp()))))
+               AND (other.not_before <= statement_timestamp() OR o.kind = ANY(%(fifo)s::text[]))
+               AND NOT {_behind_dead("other")}))))
+      AND NOT {_behind_dead("o")}
     ORDER BY o.due_at LIMIT %(limit)s
     FOR UPDATE SKIP LOCKED
 )
@@ -1063,7 +1157,44 @@ def take_due(
             "limit": limit,
             "owners": [one.owner for one in passing_over],
             "theirs": [one.kind for one in passing_over],
-            "evidence_age": settings.SEKALI_EVIDENCE_AGE,
+            **_waking(),
+        },
+    )
+
+
+# Not if somebody has decided meanwhile, and so has made the row due.
+_PUT_OFF_DUE = f"""
+WITH due AS MATERIALIZED (
+    SELECT o.id, o.due_at FROM operations_operation AS o
+    WHERE o.state = 'pending' AND o.sent_at IS NULL AND o.due_at <= statement_timestamp()
+      AND {_behind_dead("o")}
+    LIMIT %(limit)s
+), free AS (
+    SELECT o.id FROM operations_operation AS o JOIN due ON due.id = o.id
+    WHERE o.state = 'pending' AND o.sent_at IS NULL AND o.due_at = due.due_at
+    FOR UPDATE OF o SKIP LOCKED
+)
+UPDATE operations_operation AS o
+SET due_at = statement_timestamp() + {_PUT_OFF.format(row="o")}, deferred_since = NULL
+FROM free WHERE o.id = free.id
+"""
+
+
+def put_off(limit: int) -> int:
+    """Take what waits behind a dead one out of the dispatcher's sight for a while.
+
+    It may wait for days. And that counts as no time of waiting for its resource.
+    """
+    waiting = registry.waiting()
+    if not waiting:
+        return 0
+    return _changed(
+        _PUT_OFF_DUE,
+        {
+            "waiting": waiting,
+            "limit": limit,
+            "delay": settings.SEKALI_PARK_DELAY,
+            "longest": LONGEST_PUT_OFF,
         },
     )
 

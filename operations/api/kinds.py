@@ -42,8 +42,13 @@ class KindRepresentation(serializers.Serializer[Any]):
     rate = serializers.FloatField(allow_null=True, help_text="Begun in a second, at most.")
     max_running = serializers.IntegerField(allow_null=True, help_text="At once, at most.")
     pending = serializers.IntegerField()
+    behind_dead = serializers.IntegerField(
+        help_text="Of those pending: wait behind a dead one, until somebody decides about it."
+    )
     running = serializers.IntegerField()
-    oldest = serializers.FloatField(help_text="Seconds that the oldest has waited to be begun.")
+    oldest = serializers.FloatField(
+        help_text="Seconds that the oldest of the others has waited to be begun."
+    )
     shedding = serializers.BooleanField(help_text="Refused, since too much is waiting.")
 
 

@@ -124,9 +124,14 @@ class Operation(models.Model):
                 condition=Q(state=State.RUNNING) | Q(state=State.PENDING, sent_at__isnull=True),
                 name="operations_due",
             ),
-            # Who is next on a resource; also the open rows as a whole.
+            # Who is next on a resource, and who is dead on it; also the open rows as a whole.
+            # By state first, so that neither stands in the way of a look at the other.
             models.Index(
-                F("resource"), F("seq"), condition=Q(state__in=OPEN), name="operations_open"
+                F("resource"),
+                F("state"),
+                F("seq"),
+                condition=Q(state__in=OPEN) | (Q(state=State.DEAD) & ~Q(resource="")),
+                name="operations_open",
             ),
             # A client's list, newest first.
             models.Index(F("owner"), F("seq").desc(), name="operations_of_owner"),

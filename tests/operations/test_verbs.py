@@ -194,14 +194,17 @@ def test_fifo_does_not_overtake_an_older_open_row() -> None:
     """B10: also while the elder waits for its retry."""
     elder, younger = (accept("scripted.fifo", publish=False, on="r") for _ in range(2))
     assert verbs.claim(younger, "scripted.fifo", claimed_by="n/1.1#b", fifo=True) is None
-    verbs.settle(claim(elder, "scripted.fifo").row, Retry(FAILURE, 60), retention=RETENTION)
+    row = claim(elder, "scripted.fifo").row
+    assert verbs.settle(row, Retry(FAILURE, 60), retention=RETENTION) == []
     assert verbs.claim(younger, "scripted.fifo", claimed_by="n/1.1#b", fifo=True) is None
+    assert verbs.take_due(["scripted.fifo"], 10) == [], "it would be delivered for nothing"
 
 
 def test_without_fifo_the_younger_goes_first_while_the_elder_waits() -> None:
     """B10, the default order."""
     elder, younger = (accept(publish=False, on="r") for _ in range(2))
-    verbs.settle(claim(elder).row, Retry(FAILURE, 60), retention=RETENTION)
+    woken = verbs.settle(claim(elder).row, Retry(FAILURE, 60), retention=RETENTION)
+    assert [envelope.id for envelope in woken] == [younger]
     claim(younger)
 
 

@@ -93,8 +93,9 @@ class Command(BaseCommand):
             words += [f"at most {kind.rate:g}/s"] if kind.rate is not None else []
             words += [f"at most {kind.max_running} at once"] if kind.max_running else []
             words += ["critical"] if kind.critical else []
+            behind = f" ({kind.behind_dead} behind dead letters)" if kind.behind_dead else ""
             self.stdout.write(
-                f"{kind.kind}\t{kind.pending} pending, {kind.running} running, "
+                f"{kind.kind}\t{kind.pending} pending{behind}, {kind.running} running, "
                 f"oldest {kind.oldest:.0f} s\t{', '.join(words)}"
             )
 

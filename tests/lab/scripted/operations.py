@@ -153,6 +153,15 @@ def _undo(claim: Claim, payload: Payload) -> None:
 
 
 @operation(
+    "scripted.strict-split",
+    serializer=Script,
+    resource="{on}",
+    order="fifo",
+    behind_dead="wait",
+    atomic=False,
+    compensate=_undo,
+)
+@operation(
     "scripted.split",
     serializer=Script,
     resource="{on}",
@@ -172,6 +181,7 @@ def split(claim: Claim, payload: Payload) -> None:
         claim.finish({"label": payload["label"]})
 
 
+@operation("scripted.strict", serializer=Script, resource="{on}", order="fifo", behind_dead="wait")
 @operation("scripted.fifo", serializer=Script, resource="{on}", order="fifo")
 def fifo(claim: Claim, payload: Payload) -> Payload:
     """In the order of acceptance on one resource."""
