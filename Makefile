@@ -43,7 +43,7 @@ lint: $(INSTALLED_DEV)
 	$(BIN)/lint-imports
 	$(BIN)/python -m deploy.local.django_checks
 
-# What some tests want from the system: RabbitMQ, Redis, another PostgreSQL.
+# What some tests want from the system: RabbitMQ, Redis, pgbouncer, another PostgreSQL.
 system-tools:
 	@.ci/system-tools
 

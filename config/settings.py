@@ -108,6 +108,9 @@ DATABASE_LOCK_TIMEOUT = env.seconds("DATABASE_LOCK_TIMEOUT", 5)
 #: A stopped process loses its transaction, and with it its row locks, after this long.
 DATABASE_IDLE_IN_TRANSACTION_TIMEOUT = env.seconds("DATABASE_IDLE_IN_TRANSACTION_TIMEOUT", 15)
 DATABASE_STATEMENT_TIMEOUT = env.seconds("DATABASE_STATEMENT_TIMEOUT", 30)
+#: A pooler that lends sessions for a transaction stands in between (docs/pooler.md): these
+#: settings are then given to the role, since a session has them from nobody else.
+DATABASE_POOLED = env.flag("DATABASE_POOLED", False)
 
 _server_settings = {
     "default_transaction_isolation": DATABASE_ISOLATION.replace(" ", r"\ "),
@@ -117,10 +120,14 @@ _server_settings = {
 if SEKALI_ROLE != "manage":
     _server_settings["statement_timeout"] = f"{DATABASE_STATEMENT_TIMEOUT * 1000:.0f}"
 
+_startup_options = " ".join(f"-c {name}={value}" for name, value in _server_settings.items())
+
 DATABASES = {
     "default": {
         **_database,
         "ATOMIC_REQUESTS": False,
+        # Such a cursor belongs to a session.
+        "DISABLE_SERVER_SIDE_CURSORS": DATABASE_POOLED,
         # Connections are kept for the life of a thread. Nothing probes them before use:
         # the first statement of a request or of an attempt is safe to repeat, and is
         # repeated on a new connection when the old one turns out to be dead.
@@ -128,7 +135,7 @@ DATABASES = {
         "OPTIONS": {
             **_database["OPTIONS"],
             "application_name": f"sekali-{SEKALI_ROLE}",
-            "options": " ".join(f"-c {name}={value}" for name, value in _server_settings.items()),
+            **({} if DATABASE_POOLED else {"options": _startup_options}),
             "connect_timeout": 3,
             "keepalives_idle": 10,
             "keepalives_interval": 5,

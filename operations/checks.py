@@ -5,6 +5,7 @@ from typing import Any
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, register
 from django.core.exceptions import ImproperlyConfigured
+from django.db import DatabaseError, connection
 
 from operations import registry
 from operations.broker.selection import broker_class
@@ -114,3 +115,47 @@ def check_isolation(**_: Any) -> list[CheckMessage]:
             )
         ]
     return []
+
+
+#: What a session must be told, beside the setting that says so.
+_SESSION = {
+    "lock_timeout": "DATABASE_LOCK_TIMEOUT",
+    "idle_in_transaction_session_timeout": "DATABASE_IDLE_IN_TRANSACTION_TIMEOUT",
+}
+
+
+@register()
+def check_session(**_: Any) -> list[CheckMessage]:
+    """A session must have the limits that the settings tell: a pooler may have dropped them.
+
+    Whether the database can be reached is not checked.
+    """
+    try:
+        found = _session_settings()
+    except DatabaseError:
+        return []
+    hint = "Behind a pooler give it to the role: ALTER ROLE ... SET (docs/pooler.md)."
+    problems: list[CheckMessage] = []
+    for name, setting in _SESSION.items():
+        limit, actual = getattr(settings, setting), int(found[name]) / 1000
+        if not 0 < actual <= limit:
+            told = f"{actual:g} s" if actual else "off"
+            message = f"{name} is {told} in the database's sessions, not {limit:g} s at most."
+            problems.append(Error(message, hint=hint, id="operations.E013"))
+    isolation = found["default_transaction_isolation"]
+    if isolation != settings.DATABASE_ISOLATION:
+        message = f"Sessions run at {isolation!r}, not at {settings.DATABASE_ISOLATION!r}."
+        problems.append(Error(message, hint=hint, id="operations.E014"))
+    return problems
+
+
+def _session_settings() -> dict[str, str]:
+    """Of a session of its own: checks run in processes that fork later."""
+    asked = connection.copy()
+    try:
+        with asked.cursor() as cursor:
+            names = [*_SESSION, "default_transaction_isolation"]
+            cursor.execute("SELECT name, setting FROM pg_settings WHERE name = ANY(%s)", [names])
+            return dict(cursor.fetchall())
+    finally:
+        asked.close()

@@ -5,17 +5,32 @@ The stock fixup closes every connection before and after each task, whatever
 the throughput. Here a connection is closed only if an error happened on it. It needs no
 probe before a task: the first statement of an attempt is repeated on a new connection
 when the old one is dead (``operations.executor``).
+
+And where the stock fixup has Django's checks run and does not look at what they find, here an
+error ends the process, as it ends a management command.
 """
 
+import os
 from typing import Any
 
 from celery import Celery
 from celery.fixups.django import DjangoFixup, DjangoWorkerFixup
+from django.core.management.base import BaseCommand, SystemCheckError
 from django.db import connections
 
 
 class KeepingWorkerFixup(DjangoWorkerFixup):  # type: ignore[misc]
-    """Keeps connections between tasks."""
+    """Keeps connections between tasks; starts nothing that the checks object to."""
+
+    def validate_models(self) -> None:
+        self.django_setup()
+        if os.environ.get("CELERY_SKIP_CHECKS"):
+            return
+        try:
+            BaseCommand().check()
+        except SystemCheckError as error:
+            # Celery logs what a receiver of its signals raises, and goes on; but not this.
+            raise SystemExit(str(error)) from None
 
     def close_database(self, **_: Any) -> None:
         for connection in connections.all(initialized_only=True):

@@ -1,7 +1,7 @@
 """Fixtures on the lab's real servers. Registered after pytest-django, whose set-up of the
 test database they replace."""
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 
 import pytest
 from django.contrib.contenttypes.models import ContentType
@@ -9,7 +9,9 @@ from django.core.management import call_command
 from django.db import connections
 from pytest_django import DjangoDbBlocker
 
+from deploy.local.account import server_account
 from tests.lab import plugin
+from tests.lab.pgbouncer import PoolerServer, pgbouncer
 from tests.lab.processes import Stack
 from tests.lab.services import DATABASE, TEMPLATE, Lab, PostgresServer, ValkeyServer
 
@@ -90,6 +92,23 @@ def database(
         use_database(DATABASE)
     postgres.recover()
     postgres.drop(name)
+
+
+@pytest.fixture
+def pooler(lab: Lab, database: str) -> Iterator[Callable[[int], PoolerServer]]:
+    """Starts a pgbouncer before ``database``: ``pooler(2)`` has two sessions for all clients."""
+    started: list[PoolerServer] = []
+
+    def start(sessions: int) -> PoolerServer:
+        server = pgbouncer(lab, database, server_account(), sessions=sessions)
+        started.append(server)
+        server.start()
+        return server
+
+    yield start
+    for server in started:
+        server.recover()
+        server.shut_down()
 
 
 @pytest.fixture
