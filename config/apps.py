@@ -1,11 +1,15 @@
 from django.apps import AppConfig
 from django.conf import settings
 
+from locks import process
+
 
 class ConfigApp(AppConfig):
     name = "config"
 
     def ready(self) -> None:
+        # As operators read it in the list of leases; a worker gives its node name instead.
+        process.call_it(settings.SEKALI_ROLE)
         if settings.SENTRY_DSN:
             # Only here: it is a tenth of what a process takes to start.
             import sentry_sdk

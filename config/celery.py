@@ -43,6 +43,7 @@ app.steps["worker"].update(
     (
         "operations.worker.children:ChildWatch",
         "operations.worker.fork:ForkGuard",
+        "operations.worker.name:NodeName",
         "operations.worker.share:PoolShare",
         "operations.worker.soft_limit:SoftLimit",
     )

@@ -72,7 +72,13 @@ SELECT key, owner, host, pid, process, fence,
 FROM locks_lease WHERE expires_at > clock_timestamp()
 """
 
-_PRUNE = "DELETE FROM locks_lease WHERE expires_at < clock_timestamp() - interval '1 day'"
+_PRUNE = """
+DELETE FROM locks_lease WHERE key IN (
+    SELECT key FROM locks_lease WHERE expires_at < clock_timestamp() - interval '1 day'
+    LIMIT %s FOR UPDATE SKIP LOCKED
+)
+RETURNING 1
+"""
 
 #: Seconds between two tries of a waiter, at least and at most.
 _PAUSES = 0.1, 0.5
@@ -139,12 +145,12 @@ class PostgresBackend:
         return {}
 
 
-def prune() -> None:
-    """Delete the rows of leases that ended a day ago or earlier.
+def prune(limit: int = 1_000) -> int:
+    """Delete rows of leases that ended a day ago or earlier, ``limit`` at most; how many it did.
 
     Raises :class:`LeaseUnavailable`.
     """
-    _run(_PRUNE)
+    return len(_run(_PRUNE, [limit]))
 
 
 def _run(statement: str, values: Any = None) -> list[tuple[Any, ...]]:

@@ -8,9 +8,12 @@ since a record goes in one statement and its operation only later.
 
 import time
 import uuid
+from collections.abc import Callable
 
 from django.conf import settings
 from django.db import connection
+
+from locks import postgres as leases
 
 BATCH = 1_000
 #: Batches of one kind of row a call; the next call goes on.
@@ -46,8 +49,11 @@ DELETE FROM operations_operation AS o WHERE o.id IN ({_FORGETTABLE})
 
 
 def prune() -> dict[str, int]:
-    """Delete expired keys, then operations whose time is over. Returns counts by table."""
-    keys = _repeat(_RECORDS)
+    """Delete expired keys, then operations whose time is over, and rows of leases long ended.
+
+    Returns counts by table. Raises :class:`locks.LeaseUnavailable`.
+    """
+    keys = _repeat(lambda: _delete(_RECORDS))
     operations = 0
     for _ in range(ROUNDS):
         for children in (_LETTERS, _ATTEMPTS):
@@ -56,13 +62,17 @@ def prune() -> dict[str, int]:
         operations += deleted
         if deleted < BATCH:
             break
-    return {"keys": keys, "operations": operations}
+    return {
+        "keys": keys,
+        "operations": operations,
+        "leases": _repeat(lambda: leases.prune(BATCH)),
+    }
 
 
-def _repeat(sql: str) -> int:
+def _repeat(delete_batch: Callable[[], int]) -> int:
     total = 0
     for _ in range(ROUNDS):
-        deleted = _delete(sql)
+        deleted = delete_batch()
         total += deleted
         if deleted < BATCH:
             break

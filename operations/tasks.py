@@ -15,6 +15,7 @@ from celery import Task, current_app, shared_task
 from celery.exceptions import Ignore, Reject, Retry
 from django.db import DatabaseError
 
+from locks import LeaseUnavailable
 from operations import prune, registry
 from operations.broker.messages import SENT_AT, sent_at_of
 from operations.broker.names import HOUSEKEEPING
@@ -97,7 +98,7 @@ for _name in (*registry.queues(), HOUSEKEEPING):
 
 @shared_task(  # type: ignore[untyped-decorator]
     name="operations.prune",
-    autoretry_for=(DatabaseError,),
+    autoretry_for=(DatabaseError, LeaseUnavailable),
     retry_backoff=True,
     retry_jitter=True,
     max_retries=3,

@@ -96,11 +96,11 @@ def test_rows_of_leases_long_over_are_pruned() -> None:
     over = Lease("over", ttl=5)
     over.acquire()
     over.release()
-    prune()
+    assert prune() == 0
     assert LeaseRow.objects.count() == 2
     with connection.cursor() as cursor:
         cursor.execute(
             "UPDATE locks_lease SET expires_at = now() - interval '2 days' WHERE key = 'over'"
         )
-    prune()
+    assert prune() == 1
     assert [row.key for row in LeaseRow.objects.all()] == ["held"]

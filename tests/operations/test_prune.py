@@ -2,11 +2,15 @@
 
 import threading
 import uuid
+from datetime import timedelta
 
 import pytest
 from django.conf import settings
 from django.db import connection
+from django.db.models.functions import Now
 
+from locks import Lease
+from locks.models import LeaseRow
 from operations import prune, registry, verbs
 from operations.claim import Claim
 from operations.endings import Dead, Done, Failure
@@ -58,7 +62,7 @@ def test_open_operations_and_unsettled_letters_keep_their_keys() -> None:
         Dead(Failure(Category.BUG, "RuntimeError", "boom", signature="0" * 64)),
     )
     age(10 * settings.SEKALI_OPERATION_RETENTION)
-    assert prune.prune() == {"keys": 0, "operations": 0}
+    assert prune.prune() == {"keys": 0, "operations": 0, "leases": 0}
 
 
 def test_an_operation_goes_with_its_children_when_its_time_is_over(
@@ -76,10 +80,26 @@ def test_an_operation_goes_with_its_children_when_its_time_is_over(
     end(kept, Done(None))
     monkeypatch.setattr(prune, "_first_id_at", lambda _: kept)
     age(2 * settings.SEKALI_OPERATION_RETENTION)
-    assert prune.prune() == {"keys": 10, "operations": 9}
+    assert prune.prune() == {"keys": 10, "operations": 9, "leases": 0}
     assert [operation.id for operation in Operation.objects.all()] == [kept]
     assert Attempt.objects.count() == 1
     assert DeadLetter.objects.count() == 0
+
+
+def test_rows_of_leases_long_over_go_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """D3: in batches; what is held, or was until lately, stays."""
+    monkeypatch.setattr(prune, "BATCH", 3)
+    for number in range(8):
+        lease = Lease(f"over-{number}", ttl=30, backend="postgres")
+        lease.acquire()
+        lease.release()
+    LeaseRow.objects.update(expires_at=Now() - timedelta(days=2))
+    Lease("held", ttl=30, backend="postgres").acquire()
+    lately = Lease("lately", ttl=30, backend="postgres")
+    lately.acquire()
+    lately.release()
+    assert prune.prune() == {"keys": 0, "operations": 0, "leases": 8}
+    assert {row.key for row in LeaseRow.objects.all()} == {"held", "lately"}
 
 
 def test_a_retry_that_races_the_pruning_is_a_replay_or_a_new_operation() -> None:
