@@ -1,4 +1,7 @@
-"""System checks: a cache that this package could not use well is refused at start-up."""
+"""System checks: a cache that this package could not use well is refused at start-up.
+
+Where nothing is declared to be cached, none is needed, nor django-redis: leases do without.
+"""
 
 from collections.abc import Sequence
 from typing import Any, cast
@@ -11,6 +14,7 @@ from django.utils.module_loading import import_string
 from django_redis.cache import RedisCache
 from django_redis.serializers.pickle import PickleSerializer
 
+from locks.cache.entry import entries
 from locks.cache.store import ALIAS
 
 #: What django-redis takes when it is told nothing.
@@ -21,6 +25,10 @@ def check_cache(
     app_configs: Sequence[AppConfig] | None,  # noqa: ARG001
     **_kwargs: Any,
 ) -> list[checks.CheckMessage]:
+    if not any(entries()):
+        return []
+    from django_redis.cache import RedisCache
+
     if not isinstance(caches[ALIAS], RedisCache):
         return [
             checks.Error(
