@@ -152,6 +152,8 @@ DATABASES = {
 BROKER_URL = env.text("BROKER_URL", "redis://localhost:6379/0")
 LOCKS_URL = env.text("LOCKS_URL", "redis://localhost:6379/1")
 CACHE_URL = env.text("CACHE_URL", "redis://localhost:6379/2")
+#: Where leases are kept: ``valkey``, on the server above, or ``postgres``, in rows.
+LOCKS_BACKEND = env.text("LOCKS_BACKEND", "valkey")
 #: How long one call to the lease server may take; below a quarter of the lease TTL.
 LOCKS_TIMEOUT = env.seconds("LOCKS_TIMEOUT", 0.5)
 CACHE_TIMEOUT = env.seconds("CACHE_TIMEOUT", 0.25)

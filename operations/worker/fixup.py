@@ -6,8 +6,9 @@ the throughput. Here a connection is closed only if an error happened on it. It 
 probe before a task: the first statement of an attempt is repeated on a new connection
 when the old one is dead (``operations.executor``).
 
-And where the stock fixup has Django's checks run and does not look at what they find, here an
-error ends the process, as it ends a management command.
+And where the stock fixup runs Django's checks in every process that imports tasks, and does not
+look at what they find, here a worker runs them, and an error ends it, as it ends a management
+command.
 """
 
 import os
@@ -24,13 +25,15 @@ class KeepingWorkerFixup(DjangoWorkerFixup):  # type: ignore[misc]
 
     def validate_models(self) -> None:
         self.django_setup()
-        if os.environ.get("CELERY_SKIP_CHECKS"):
-            return
-        try:
-            BaseCommand().check()
-        except SystemCheckError as error:
-            # Celery logs what a receiver of its signals raises, and goes on; but not this.
-            raise SystemExit(str(error)) from None
+
+    def install(self) -> DjangoWorkerFixup:
+        if not os.environ.get("CELERY_SKIP_CHECKS"):
+            try:
+                BaseCommand().check()
+            except SystemCheckError as error:
+                # Celery logs what a receiver of its signals raises, and goes on; but not this.
+                raise SystemExit(str(error)) from None
+        return super().install()
 
     def close_database(self, **_: Any) -> None:
         for connection in connections.all(initialized_only=True):

@@ -40,9 +40,9 @@ def test_a_process_that_held_the_gil_past_its_ttl_knows_that_it_lost(holder: Sta
 def test_a_process_that_held_the_gil_for_less_keeps_it(holder: StartHolder) -> None:
     """D2"""
     process = holder()
-    process.ask("enter", key="a", ttl=1.5)
+    process.ask("enter", key="a", ttl=1.2)
     for _ in range(3):
-        process.ask("hold the gil", seconds=0.6)
+        process.ask("hold the gil", seconds=0.5)
         assert process.ask("lost") is False
     assert process.ask("exit") is None
 

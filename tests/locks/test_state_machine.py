@@ -13,7 +13,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from hypothesis.strategies import integers, sampled_from
+from hypothesis.strategies import sampled_from
 
 from locks import Lease, LeaseError, LeaseLost, release
 from tests.lab.services import ValkeyServer
@@ -81,9 +81,9 @@ class Leases(RuleBasedStateMachine):
         self.undermined.discard(who)
         self.ever_lost.discard(who)
 
-    @rule(hundredths=integers(1, 40))
-    def pause(self, hundredths: int) -> None:
-        time.sleep(hundredths / 100)
+    @rule(seconds=sampled_from((0.02, 0.08, 0.16, TTL + 0.05)))
+    def pause(self, seconds: float) -> None:
+        time.sleep(seconds)
 
     @precondition(lambda self: any(lease.held for lease in self.leases))
     @rule()

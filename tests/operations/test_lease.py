@@ -3,6 +3,7 @@
 import pytest
 
 from locks import Lease
+from locks.held import held_leases
 from operations import verbs
 from operations.models import Attempt, DeadLetter, Operation
 from tests.lab.accepting import accept, owner
@@ -77,3 +78,18 @@ def test_the_lease_of_a_lost_attempt_does_not_hold_up_the_next(stack: Stack) -> 
     row = wait_done(accept(on="r", script=["kill", "ok"]))
     assert (row.losses, row.deferrals) == (1, 0)
     wait_until(Lease("r", ttl=5, owner="next").acquire, timeout=2)
+
+
+def test_with_leases_in_rows_no_lease_server_is_needed(stack: Stack) -> None:
+    """D3 B4: kept by the heartbeat, seen, and freed by a rescue."""
+    stack.env["LOCKS_BACKEND"] = "postgres"
+    stack.start(apis=0, sandbox=False)
+    stack.lab.locks.kill()
+    kept, lost = accept(on="r", script=["sleep:4"]), accept(on="s", script=["kill", "ok"])
+    (seen,) = (
+        wait_until(lambda: [held for held in held_leases("postgres") if held.key == "r"]) or []
+    )
+    assert seen.owner.startswith(f"{kept}:")
+    assert wait_done(lost).deferrals == 0
+    assert wait_done(kept).attempts == 1
+    wait_until(lambda: not held_leases("postgres"))
