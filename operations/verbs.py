@@ -1117,9 +1117,14 @@ def close_letter(letter: int, state: LetterState, *, by: int, reason: str) -> bo
 
 # Nobody waits for one before it that itself must wait for a person; for one that is to be
 # tried again only later, only who keeps the order.
-_TAKE_DUE = f"""
+_TAKE_DUE = """
 WITH due AS (
-    SELECT o.id FROM operations_operation AS o
+    SELECT o.id FROM operations_operation AS o LEFT JOIN LATERAL (
+        SELECT dead.seq FROM operations_operation AS dead
+        WHERE dead.resource = o.resource AND dead.resource <> '' AND dead.state = 'dead'
+          AND cardinality(%(waiting)s::text[]) > 0
+        ORDER BY dead.seq LIMIT 1
+    ) AS dead ON true
     WHERE o.state = 'pending' AND o.sent_at IS NULL AND o.due_at <= statement_timestamp()
       AND o.not_before <= statement_timestamp() AND o.kind = ANY(%(kinds)s)
       AND NOT EXISTS (SELECT 1 FROM unnest(%(owners)s::int[], %(theirs)s::text[])
@@ -1130,10 +1135,11 @@ WITH due AS (
         WHERE other.resource = o.resource AND other.id <> o.id
           AND (other.state = 'running' OR (other.state = 'pending' AND other.seq < o.seq
                AND (other.not_before <= statement_timestamp() OR o.kind = ANY(%(fifo)s::text[]))
-               AND NOT {_behind_dead("other")}))))
-      AND NOT {_behind_dead("o")}
+               AND NOT (COALESCE(dead.seq < other.seq, false)
+                        AND other.kind = ANY(%(waiting)s::text[]))))))
+      AND NOT (COALESCE(dead.seq < o.seq, false) AND o.kind = ANY(%(waiting)s::text[]))
     ORDER BY o.due_at LIMIT %(limit)s
-    FOR UPDATE SKIP LOCKED
+    FOR UPDATE OF o SKIP LOCKED
 )
 UPDATE operations_operation AS o
 SET sent_at = statement_timestamp(),
@@ -1162,21 +1168,25 @@ def take_due(
     )
 
 
-# Not if somebody has decided meanwhile, and so has made the row due.
+# Not if somebody has decided meanwhile, and so has made the row due. (Compared in a way that no
+# index answers: it would find all that are due at the same time.)
 _PUT_OFF_DUE = f"""
 WITH due AS MATERIALIZED (
     SELECT o.id, o.due_at FROM operations_operation AS o
     WHERE o.state = 'pending' AND o.sent_at IS NULL AND o.due_at <= statement_timestamp()
       AND {_behind_dead("o")}
     LIMIT %(limit)s
-), free AS (
-    SELECT o.id FROM operations_operation AS o JOIN due ON due.id = o.id
-    WHERE o.state = 'pending' AND o.sent_at IS NULL AND o.due_at = due.due_at
-    FOR UPDATE OF o SKIP LOCKED
+), free AS MATERIALIZED (
+    SELECT one.id FROM due CROSS JOIN LATERAL (
+        SELECT o.id FROM operations_operation AS o
+        WHERE o.id = due.id AND o.state = 'pending' AND o.sent_at IS NULL
+          AND o.due_at IS NOT DISTINCT FROM due.due_at
+        FOR UPDATE SKIP LOCKED
+    ) AS one
 )
 UPDATE operations_operation AS o
 SET due_at = statement_timestamp() + {_PUT_OFF.format(row="o")}, deferred_since = NULL
-FROM free WHERE o.id = free.id
+WHERE o.id = ANY(ARRAY(SELECT id FROM free))
 """
 
 

@@ -183,6 +183,17 @@ def test_control_where_they_pass_the_next_is_woken() -> None:
 
 
 @database_only
+def test_control_without_the_claims_guard_it_is_overtaken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """B10 I2: the other statements only save messages; this one keeps the order."""
+    guard = verbs._behind_dead("o")
+    assert guard in verbs._CLAIM
+    monkeypatch.setattr(verbs, "_CLAIM", verbs._CLAIM.replace(guard, "false"))
+    first, second = put_in(), put_in()
+    kill(first)
+    assert claim(second) is not None
+
+
+@database_only
 def test_a_death_by_rescue_wakes_nobody_either() -> None:
     """B10 B8"""
     first, _second = put_in(), put_in()

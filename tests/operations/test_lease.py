@@ -1,5 +1,7 @@
 """An attempt and the lease on its resource, which other code may hold and a server may lose."""
 
+import uuid
+
 import pytest
 
 from locks import Lease
@@ -11,7 +13,7 @@ from tests.lab.processes import Stack
 from tests.lab.waiting import wait_until
 
 
-def wait_done(id: object, timeout: float = 20) -> Operation:
+def wait_done(id: uuid.UUID, timeout: float = 20) -> Operation:
     def row() -> Operation | None:
         found = Operation.objects.get(pk=id)
         return found if found.finished_at else None
@@ -22,7 +24,7 @@ def wait_done(id: object, timeout: float = 20) -> Operation:
     return ended
 
 
-def wait_deferred(id: object) -> Operation:
+def wait_deferred(id: uuid.UUID) -> Operation:
     wait_until(
         lambda: Operation.objects.filter(pk=id, state="pending", deferrals__gt=1).exists(),
         timeout=20,

@@ -54,6 +54,8 @@ def declare(name: str = "test.kind", **options: Any) -> Kind:
         ({"retry_backoff": -1}, "factor"),
         ({"order": "lifo"}, "lifo"),
         ({"order": "fifo"}, "needs a resource"),
+        ({"order": "fifo", "resource": "{id}", "behind_dead": "stop"}, "neither 'pass' nor 'wait'"),
+        ({"behind_dead": "wait"}, "needs order='fifo'"),
         ({"key_retention": timedelta(0)}, "positive"),
         ({"resource": "x:{nobody}"}, "nobody"),
         ({"incidental": ["nothing"]}, "nothing"),
