@@ -11,8 +11,6 @@ from django.conf import settings
 from django.core import checks
 from django.core.cache import caches
 from django.utils.module_loading import import_string
-from django_redis.cache import RedisCache
-from django_redis.serializers.pickle import PickleSerializer
 
 from locks.cache.entry import entries
 from locks.cache.store import ALIAS
@@ -28,6 +26,7 @@ def check_cache(
     if not any(entries()):
         return []
     from django_redis.cache import RedisCache
+    from django_redis.serializers.pickle import PickleSerializer
 
     if not isinstance(caches[ALIAS], RedisCache):
         return [

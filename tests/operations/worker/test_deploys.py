@@ -90,13 +90,13 @@ def test_apis_and_beats_leave_under_load(stack: Stack) -> None:
     stack.env |= {"SEKALI_PRUNE_INTERVAL": "0.5", "CACHE_AUDIT_INTERVAL": "0.5"}
     stack.start(apis=2, workers=1, beat=True, sandbox=False)
     second = replace(parts.beat(stack.env, stack.directory / "beat-2"), name="beat-2")
+    assert stack.beat is not None
     beats = [stack.beat, stack.process(second).start()]
     buyers = Buyers(stack)
     try:
         with buyers.sending(3):
             for round, killed in enumerate([False, True]):
                 for process in (stack.apis[round], beats[round]):
-                    assert process is not None
                     leave(process, killed=killed)
                 had = buyers.answered
                 wait_until(lambda had=had: buyers.answered > had + 20, timeout=20)  # type: ignore[misc]
