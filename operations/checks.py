@@ -10,8 +10,14 @@ from django.db import DatabaseError, connection
 from operations import registry
 from operations.broker.selection import broker_class
 
+#: Of these checks.
+TAG = "operations"
+#: The checks of the platform. A worker or dispatcher runs no others: those of Django look at
+#: URLs and admin, which such a process has not even loaded.
+TAGS = (TAG, "locks")
 
-@register()
+
+@register(TAG)
 def check_order_of_timeouts(**_: Any) -> list[CheckMessage]:
     """Each time-out must be below the one that would otherwise cut into it."""
     longest_kind = max(registry.kinds(), key=lambda kind: kind.time_limit, default=None)
@@ -88,7 +94,7 @@ def check_order_of_timeouts(**_: Any) -> list[CheckMessage]:
     return problems
 
 
-@register()
+@register(TAG)
 def check_broker(**_: Any) -> list[CheckMessage]:
     """The broker's address must be one that is understood."""
     try:
@@ -98,7 +104,7 @@ def check_broker(**_: Any) -> list[CheckMessage]:
     return []
 
 
-@register()
+@register(TAG)
 def check_isolation(**_: Any) -> list[CheckMessage]:
     """Only the API may run stricter than READ COMMITTED: the other statements rely on it."""
     levels = ("read committed", "repeatable read", "serializable")
@@ -124,7 +130,7 @@ _SESSION = {
 }
 
 
-@register()
+@register(TAG)
 def check_session(**_: Any) -> list[CheckMessage]:
     """A session must have the limits that the settings tell: a pooler may have dropped them.
 

@@ -7,8 +7,8 @@ probe before a task: the first statement of an attempt is repeated on a new conn
 when the old one is dead (``operations.executor``).
 
 And where the stock fixup runs Django's checks in every process that imports tasks, and does not
-look at what they find, here a worker runs them, and an error ends it, as it ends a management
-command.
+look at what they find, here a worker runs those of the platform, and an error ends it, as it
+ends a management command.
 """
 
 import os
@@ -28,8 +28,11 @@ class KeepingWorkerFixup(DjangoWorkerFixup):  # type: ignore[misc]
 
     def install(self) -> DjangoWorkerFixup:
         if not os.environ.get("CELERY_SKIP_CHECKS"):
+            # Imported late: it wants the registry of kinds, which wants the apps.
+            from operations.checks import TAGS
+
             try:
-                BaseCommand().check()
+                BaseCommand().check(tags=TAGS)
             except SystemCheckError as error:
                 # Celery logs what a receiver of its signals raises, and goes on; but not this.
                 raise SystemExit(str(error)) from None

@@ -7,11 +7,13 @@ from typing import Any
 from django.core.management.base import BaseCommand
 
 from operations.broker import get_broker
+from operations.checks import TAGS
 from operations.dispatcher import Dispatcher
 
 
 class Command(BaseCommand):
     help = "Send what is due to the broker and rescue what lost its worker. Any number may run."
+    requires_system_checks = TAGS
 
     def handle(self, *_: Any, **__: Any) -> None:
         stop = threading.Event()
