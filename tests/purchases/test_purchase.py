@@ -2,21 +2,30 @@
 
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from datetime import timedelta
 
+import psycopg
 import pytest
-from django.db import IntegrityError, connection, transaction
+from django.db import IntegrityError, OperationalError, connection, transaction
 from pytest_django import Settings
 
 from inventory.holdings import Holdings, holdings_of
+from operations import registry
+from operations.claim import Claim
 from operations.executor import Outcome
 from operations.models import Attempt, DeadLetter, Operation
+from operations.verbs import claim
 from purchases import gateway, payment
 from purchases.models import Purchase
 from tests.lab.accepting import accept
 from tests.operations.dependencies.places import a_full_bulkhead
 from tests.purchases.market import KIND, PRICE, SKU, Market
 
+COUNT_CHANGE = """
+INSERT INTO inventory_inventory AS head (owner_id, version, fence) VALUES (%(owner)s, 1, 0)
+ON CONFLICT (owner_id) DO UPDATE SET version = head.version + 1
+"""
 DAY = timedelta(days=1)
 MINUTE = timedelta(minutes=1)
 
@@ -120,6 +129,41 @@ def test_a_product_that_changed_before_the_work_is_not_bought(
     assert operation.state == state
     assert error_code(operation) == (None if state == "done" else "precondition_failed")
     assert market.agrees()
+
+
+@pytest.mark.req("A9")
+@pytest.mark.parametrize(
+    ("kind", "payload", "version", "change"),
+    [
+        (KIND, {"sku": SKU}, 1, "UPDATE inventory_product SET name = 'N'"),
+        (
+            "inventory.sync",
+            {},
+            0,
+            COUNT_CHANGE,
+        ),
+    ],
+)
+def test_what_a_precondition_has_found_stays_so_until_the_commit(
+    market: Market,
+    kind: str,
+    payload: dict[str, str],
+    version: int,
+    change: str,
+) -> None:
+    """A9: whoever changes it waits; the look and the effect are one."""
+    promise = {"versions": [version]}
+    id = accept(kind, publish=False, user=market.customer, precondition=promise, **payload)
+    row = claim(id, kind, claimed_by="test:1", fifo=False)
+    assert row is not None
+    other = connection.copy()
+    with closing(other), other.cursor() as somebody:
+        somebody.execute("SET lock_timeout = '100ms'")
+        with Claim(row, registry.get(kind)).fenced(), pytest.raises(OperationalError) as error:
+            somebody.execute(change, {"owner": market.customer})
+        assert isinstance(error.value.__cause__, psycopg.errors.LockNotAvailable)
+        somebody.execute(change, {"owner": market.customer})
+        assert somebody.rowcount == 1
 
 
 @pytest.mark.req("A9")
