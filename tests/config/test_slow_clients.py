@@ -44,11 +44,11 @@ def connections(client: Client, count: int, *, window: int = 0) -> Iterator[list
 
 
 def others_are_served(client: Client) -> None:
-    """Assert that ten requests one after the other take their usual time."""
-    started = time.monotonic()
+    """Assert that none of ten requests waits until the time of a slow client is over."""
     for _ in range(10):
+        started = time.monotonic()
         assert client.post().status_code == 202
-    assert time.monotonic() - started < 2
+        assert time.monotonic() - started < BODY_TIMEOUT / 2
 
 
 def test_half_sent_bodies_hold_nobody_up(client: Client) -> None:

@@ -20,6 +20,7 @@ def cache_at(url: str | list[str]) -> dict[str, dict[str, object]]:
     options = {
         "SOCKET_TIMEOUT": 0.25,
         "SOCKET_CONNECT_TIMEOUT": 0.25,
+        "SERIALIZER": "django_redis.serializers.json.JSONSerializer",
         "CONNECTION_POOL_KWARGS": {"retry": Retry(NoBackoff(), 0)},
     }
     return {

@@ -23,7 +23,7 @@ ENDINGS = [
     (["exit", "ok"], "done", ["lost", "done"], 1),
     (["system-exit", "ok"], "done", ["retry", "done"], 1),
     (["close", "ok"], "done", None, 1),
-    (["later:0.2"], "pending", [], 0),
+    (["later:60"], "pending", [], 0),
 ]
 
 
@@ -37,6 +37,7 @@ def test_every_script_ends_as_the_table_says(stack: Stack) -> None:
         lambda: not Operation.objects.filter(id__in=open_ids, finished_at=None).exists(),
         timeout=30,
     )
+    wait_until(lambda: Operation.objects.filter(state="pending", deferrals=1).exists())
     found = []
     for index, (script, _state, outcomes, _effects) in enumerate(ENDINGS):
         operation = Operation.objects.get(pk=ids[index])

@@ -25,6 +25,9 @@ class Receipts(virtual.QoS):
         super().__init__(channel, prefetch_count)  # type: ignore[no-untyped-call]
         #: Why a message is about to be rejected.
         self.reasons: dict[str, str] = {}
+        #: To be acknowledged by the next look, and by the one that is under way.
+        self._answers: list[str] = []
+        self._answers_under_way: list[str] = []
 
     def room(self) -> int:
         """How many more messages may be taken."""
@@ -43,9 +46,35 @@ class Receipts(virtual.QoS):
         self._quick_append(delivery_tag, message)
 
     def ack(self, delivery_tag: str) -> None:
-        with self.channel.conn_or_acquire() as client, client.pipeline(transaction=False) as pipe:
-            pipe.zrem(UNACKED_INDEX, delivery_tag).hdel(UNACKED, delivery_tag).execute()
+        """Acknowledge a message: together with the next look, if that follows at once.
+
+        A worker with a backlog looks after each message, and so needs one round trip for it
+        instead of two. An answer that is lost with the connection costs a duplicate.
+        """
+        self._answers.append(delivery_tag)
         self._quick_ack(delivery_tag)
+        if not self.channel.looks_next:
+            self.answer_now()
+
+    def answers(self) -> list[str]:
+        """The receipts that a look is to acknowledge, which begins now."""
+        self._answers_under_way, self._answers = self._answers, []
+        return self._answers_under_way
+
+    def answer_again(self) -> None:
+        """The look that was under way has come to nothing."""
+        self._answers = self._answers_under_way + self._answers
+        self._answers_under_way = []
+
+    def answer_now(self) -> None:
+        """Acknowledge what no look has acknowledged yet."""
+        receipts, self._answers = self._answers, []
+        if receipts:
+            with (
+                self.channel.conn_or_acquire() as client,
+                client.pipeline(transaction=False) as pipe,
+            ):
+                pipe.zrem(UNACKED_INDEX, *receipts).hdel(UNACKED, *receipts).execute()
 
     def reject(self, delivery_tag: str, requeue: bool = False) -> None:
         """Put back to the end of its queue, or move to the dead letters: never just drop."""

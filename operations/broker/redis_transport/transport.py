@@ -62,6 +62,12 @@ class _SafeChannel:
             self._unacknowledged.add(queue)
         return super().basic_consume(queue, no_ack, *args, **kwargs)  # type: ignore[misc]
 
+    def _basic_cancel(self, consumer_tag: str) -> Any:
+        cancelled = super()._basic_cancel(consumer_tag)  # type: ignore[misc]
+        if not self.looks_next:
+            self.qos.answer_now()  # type: ignore[attr-defined]
+        return cancelled
+
     def _brpop_start(self, timeout: float | None = None) -> None:
         channel: Any = self
         queues = channel._queue_cycle.consume(len(channel.active_queues))
@@ -71,20 +77,36 @@ class _SafeChannel:
         connection = channel.client.connection
         channel._in_poll = connection
         channel._brpop_sent_at = monotonic()
-        self._look_under_way = bool(safe) and self._looking
+        # A look also answers for messages, so one that has some is worth its while.
+        answers = channel.qos.answers()
+        self._look_under_way = bool(safe) and (self._looking or bool(answers))
         if self._look_under_way:
-            call = self._take_call(safe, channel.qos.room())
+            call = self._take_call(safe, channel.qos.room(), answers)
             connection.send_packed_command([call])
             return
         keys = [WAKE + queue for queue in safe]
         keys += [queue for queue in queues if queue in self._unacknowledged]
         connection.send_command("BRPOP", *keys, timeout or channel.brpop_timeout)
 
-    def _take_call(self, queues: list[str], room: int) -> bytes:
+    @property
+    def looks_next(self) -> bool:
+        """Whether the event loop is about to look for messages, as it does where there is
+        room for one and nobody looks or waits already."""
+        channel: Any = self
+        return (
+            channel.connection.has_loop
+            and channel._in_poll is None
+            and channel.qos.can_consume()
+            and any(queue not in self._unacknowledged for queue in channel.active_queues)
+        )
+
+    def _take_call(self, queues: list[str], room: int, answers: list[str]) -> bytes:
         """The command as it goes over the wire. Sent for each message, so it is put
         together from parts that are made once; redis-py needs ten times as long."""
-        fixed = _call_of(tuple(queues), self._script_is_known)
-        return fixed + b"".join(_bulk(argument) for argument in _take_arguments(queues, room))
+        count, fixed = _call_of(tuple(queues), self._script_is_known)
+        arguments = [*_take_arguments(queues, room), *answers]
+        words = b"".join(_bulk(argument) for argument in arguments)
+        return b"*%d\r\n" % (count + len(arguments)) + fixed + words
 
     def _brpop_read(self, **options: Any) -> bool:
         channel: Any = self
@@ -97,6 +119,7 @@ class _SafeChannel:
                 )
             except NoScriptError:
                 self._script_is_known = False
+                channel.qos.answer_again()
                 raise Empty from None
             except channel.connection_errors:
                 client.connection.disconnect()
@@ -208,6 +231,10 @@ class _SafeChannel:
                 log.warning("The answer of the broker is lost: %s", error)
         # Otherwise a wait is under way, which has nothing to lose.
         self._look_under_way = False
+        try:
+            channel.qos.answer_now()
+        except (RedisError, OSError) as error:
+            log.warning("Messages that are done will be delivered again: %s", error)
         channel._in_poll = None
         super().close()  # type: ignore[misc]
 
@@ -229,6 +256,12 @@ class SentinelChannel(_SafeChannel, stock.SentinelChannel):  # type: ignore[misc
 
 class Transport(stock.Transport):
     Channel = Channel
+    #: Whether an event loop reads from it, as a worker's does.
+    has_loop = False
+
+    def register_with_event_loop(self, connection: Any, loop: Any) -> None:
+        super().register_with_event_loop(connection, loop)  # type: ignore[no-untyped-call]
+        self.has_loop = True
 
 
 class SentinelTransport(Transport):
@@ -245,13 +278,13 @@ def _take_arguments(queues: list[str], room: int) -> list[str]:
 
 
 @lru_cache(256)
-def _call_of(queues: tuple[str, ...], script_is_known: bool) -> bytes:
-    """All but the arguments. The queues come in changing order, since each has its turn."""
+def _call_of(queues: tuple[str, ...], script_is_known: bool) -> tuple[int, bytes]:
+    """All but the arguments, and of how many words. The queues come in changing order, since
+    each has its turn."""
     call = ["EVALSHA", TAKE.sha] if script_is_known else ["EVAL", TAKE.text]
     keys = _take_keys(queues)
     words = [*call, str(len(keys)), *keys]
-    count = len(words) + len(_take_arguments([], 0))
-    return b"*%d\r\n" % count + b"".join(_bulk(word) for word in words)
+    return len(words), b"".join(_bulk(word) for word in words)
 
 
 def _bulk(word: str) -> bytes:

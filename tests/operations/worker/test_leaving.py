@@ -35,11 +35,10 @@ def test_a_worker_lets_short_attempts_end_and_hands_long_ones_back(stack: Stack)
 
 def test_a_worker_that_has_nothing_to_do_leaves_at_once(stack: Stack) -> None:
     """B2: the grace is an upper bound."""
-    stack.env["SEKALI_SHUTDOWN_GRACE"] = "10"
+    stack.env["SEKALI_SHUTDOWN_GRACE"] = "60"
     stack.start(apis=0, sandbox=False)
-    started = time.monotonic()
-    assert stack.workers[0].terminate(timeout=10) == 0
-    assert time.monotonic() - started < 4
+    # Less than the grace by far, however busy the machine is.
+    assert stack.workers[0].terminate(timeout=20) == 0
 
 
 def test_rolling_deploys_under_load_lose_and_double_nothing(stack: Stack) -> None:

@@ -43,9 +43,11 @@ def state(id: uuid.UUID) -> str:
 
 def test_revoking_a_waiting_operation_cancels_it(stack: Stack, control: Remote) -> None:
     """B2: said so on the row; not orphaned, not sent again, and those behind it go on."""
+    stack.dispatchers[0].stop()
     first = accept(publish=False, on="r")
     second = accept(publish=False, on="r")
     control("revoke", task_id=str(first))
+    stack.dispatchers[0].cont()
     wait_until(lambda: state(second) == "done")
     assert state(first) == "cancelled"
     error = Operation.objects.get(pk=first).error

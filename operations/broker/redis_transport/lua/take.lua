@@ -1,4 +1,5 @@
--- Takes messages from queues and writes them down as unacknowledged, in one step.
+-- Acknowledges messages; takes others from queues and writes them down as unacknowledged,
+-- all in one step.
 --
 -- KEYS[1..n]        the queues, in the order in which to look
 -- KEYS[n+1..2n]     their wake lists
@@ -9,10 +10,15 @@
 -- ARGV[2]           at most so many messages
 -- ARGV[3]           start of the receipts, never used before
 -- ARGV[4]           bytes above which a message is moved to the dead letters unread
+-- ARGV[5..]         receipts of messages to acknowledge
 --
 -- Returns queue, receipt and message of each.
 local n, most, limit = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[4])
 local unacked, index, dead = KEYS[2 * n + 1], KEYS[2 * n + 2], KEYS[2 * n + 3]
+if #ARGV > 4 then
+    redis.call('ZREM', index, unpack(ARGV, 5))
+    redis.call('HDEL', unacked, unpack(ARGV, 5))
+end
 local time = redis.call('TIME')
 local now = tonumber(time[1]) + tonumber(time[2]) / 1000000
 local taken, count = {}, 0
