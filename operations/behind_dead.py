@@ -1,5 +1,7 @@
 """Who waits behind a dead operation, for people to see. What holds them: ``operations.verbs``."""
 
+from typing import Any
+
 from django.db.models import Case, Count, IntegerField, OuterRef, QuerySet, Subquery, When
 from django.db.models.functions import Coalesce
 
@@ -13,7 +15,7 @@ FIRST_DEAD = """(
 )"""
 
 
-def with_waiting(letters: QuerySet[DeadLetter]) -> QuerySet[DeadLetter]:
+def with_waiting(letters: QuerySet[DeadLetter]) -> QuerySet[Any]:
     """Each letter with ``waiting``: how many operations wait for a decision about it."""
     behind = (
         Operation.objects.filter(

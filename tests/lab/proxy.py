@@ -54,6 +54,10 @@ class Proxy:
         """The next request is carried out; the client hears nothing more on that connection."""
         self._arm(match, _Link.go_deaf)
 
+    def keep_reply(self, match: bytes = b"") -> None:
+        """The next request is carried out; its answer comes when the proxy is healed."""
+        self._arm(match, _Link.keep)
+
     def reset_before(self, match: bytes = b"") -> None:
         """The next request never reaches the server; its connection is reset."""
         self._arm(match, _Link.reset_now)
@@ -81,6 +85,8 @@ class Proxy:
         """No faults from now on. What a black hole swallowed does not come back."""
         with self._guard:
             self._once.clear()
+            for link in self._links:
+                link.passing.set()
         self._delay = 0.0
         if self._silent:
             self._silent = False
@@ -144,6 +150,7 @@ class Proxy:
         for chunk in _chunks(link.server):
             if link.resets_on_reply:
                 break
+            link.passing.wait()
             if link.deaf or self._silent:
                 continue
             if not _send(link.client, chunk):
@@ -167,10 +174,16 @@ class _Link:
         self.client = client
         self.server = server
         self.deaf = False
+        self.passing = threading.Event()
+        self.passing.set()
         self.resets_on_reply = False
 
     def go_deaf(self, _chunk: bytes) -> bool:
         self.deaf = True
+        return True
+
+    def keep(self, _chunk: bytes) -> bool:
+        self.passing.clear()
         return True
 
     def reset_now(self, _chunk: bytes) -> bool:
@@ -182,6 +195,7 @@ class _Link:
         return True
 
     def reset(self) -> None:
+        self.passing.set()
         _reset(self.client)
         _reset(self.server)
 

@@ -7,6 +7,7 @@ import pytest
 from locks import Lease
 from locks.metrics import totals
 from locks.valkey.server import server_for
+from tests.lab.proxy import Proxy
 from tests.lab.services import ValkeyServer
 from tests.lab.waiting import wait_until
 from tests.locks.holder import Holder, in_a_child
@@ -26,6 +27,25 @@ def test_a_process_stopped_past_its_ttl_knows_that_it_lost(holder: StartHolder) 
     assert process.ask("renew") == "LeaseLost"
     assert process.ask("exit") == "LeaseLost"
     successor.renew()
+
+
+def test_a_process_stopped_between_request_and_answer_holds_nothing(proxy: Proxy) -> None:
+    """D2: the answer says granted, and is true no more when it is read."""
+    with Holder(proxy.url) as process:
+        process.ask("acquire", key="warm", ttl=5)
+        proxy.keep_reply(b"locks:lease:a")
+        sent = len(proxy.requests)
+        process.tell("acquire", key="a", ttl=2)
+        wait_until(lambda: len(proxy.requests) > sent)
+        process.stop()
+        proxy.heal()
+        successor = Lease("a", ttl=20, owner="successor")
+        wait_until(successor.acquire, timeout=5)
+        process.cont()
+        assert process.answer() == "LeaseUnavailable"
+        assert process.ask("remaining") == 0
+        assert process.ask("release") is False
+        successor.renew()
 
 
 def test_a_process_that_held_the_gil_past_its_ttl_knows_that_it_lost(holder: StartHolder) -> None:

@@ -15,6 +15,7 @@ from uuid_utils.compat import uuid7
 from operations import controls, registry, review, verbs
 from operations.admission import Admission
 from operations.audit import Author
+from operations.behind_dead import with_waiting
 from operations.claimed_row import ClaimedRow
 from operations.endings import Dead, Done, Failure, Retry
 from operations.models import Category, DeadLetter, Operation
@@ -128,6 +129,40 @@ def test_a_discard_that_compensates_lets_the_next_one_go_afterwards(
     assert Operation.objects.get(pk=first).state == "cancelled"
     if killed:
         crash.wait("settle.committed")
+
+
+@pytest.mark.parametrize(
+    ("kind", "kept"), [(KIND, True), pytest.param("scripted.fifo", False, id="control")]
+)
+def test_the_order_of_many_through_deaths_and_decisions(
+    stack: Stack, kind: str, kept: bool
+) -> None:
+    """B10 C4 I2: two of eight die on each of three resources; one is replayed, one given up."""
+    stack.start(apis=0, sandbox=False, workers=2)
+    ids = [
+        accept(kind, on=f"r{on}", label=f"{on}.{n}", script=["payload" if n in (2, 5) else "ok"])
+        for n in range(8)
+        for on in range(3)
+    ]
+    mended = {"script": ["ok"]}
+
+    def decided() -> bool:
+        for letter in DeadLetter.objects.filter(state="open").select_related("operation"):
+            operation = letter.operation
+            assert operation is not None
+            if operation.payload["label"].endswith(".2"):
+                operation.payload |= mended
+                operation.save(update_fields=["payload"])
+                review.replay(letter, by=owner())
+            else:
+                review.discard(letter, by=owner(), reason="no")
+        return Operation.objects.filter(id__in=ids, state__in=("done", "cancelled")).count() == 24
+
+    wait_until(decided, timeout=40, every=0.5, message="not all are done or given up")
+    of_each = [[label for label in labels() if label.startswith(f"{on}.")] for on in range(3)]
+    expected = [[f"{on}.{n}" for n in range(8) if n != 5] for on in range(3)]
+    assert [sorted(made) for made in of_each] == expected
+    assert (of_each == expected) == kept
 
 
 # --- statement by statement --------------------------------------------------------------
@@ -282,6 +317,18 @@ def test_the_replayed_one_goes_first_and_its_end_wakes_the_next() -> None:
 
 
 @database_only
+def test_a_client_may_cancel_what_waits() -> None:
+    """B10: and that lets nobody pass."""
+    first, second, third = put_in(), put_in(), put_in()
+    kill(first)
+    cancelled = verbs.cancel(second, owner=owner(), versions=None)
+    assert cancelled is not None
+    assert cancelled[1] == []
+    assert discard(first) == "discarded"
+    assert due() == [third]
+
+
+@database_only
 def test_only_the_last_decision_lets_the_next_go() -> None:
     """B10: with two dead before it."""
     first, second, third = put_in(), put_in(), put_in()
@@ -393,6 +440,30 @@ def test_a_kind_that_is_held_becomes_due_instead_of_being_woken(held: str) -> No
     controls.change(KIND, author, "slower", **{held: True if held == "paused" else 1.0})
     assert verbs.settle(row, Done(None), retention=RETENTION) == []
     assert due() == [second]
+
+
+@database_only
+def test_where_no_kind_keeps_an_order_everything_works_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """B10: as in an installation that declares none."""
+    monkeypatch.setattr(registry, "fifo", list)
+    monkeypatch.setattr(registry, "waiting", list)
+    kind = "scripted.local"
+    first, second, third = (put_in(kind) for _ in range(3))
+    assert due() == [first]
+    assert [envelope.id for envelope in kill(first, kind)] == [second]
+    assert verbs.park(third, kind) is False
+    assert verbs.put_off(10) == 0
+    letters = with_waiting(DeadLetter.objects.all())
+    assert list(letters.values_list("waiting", flat=True)) == [0]
+    assert {report.behind_dead for report in controls.report()} == {0}
+    Admission().judge()
+    assert discard(first) == "discarded"
+    row = claim(second, kind)
+    assert row is not None
+    woken = verbs.settle(row, Done(None), retention=RETENTION)
+    assert [envelope.id for envelope in woken] == [third]
 
 
 # --- for people --------------------------------------------------------------------------
