@@ -31,7 +31,7 @@ def dependency(locks: ValkeyServer) -> Iterator[Dependency]:
         f"test-{secrets.token_hex(4)}",
         connect_timeout=0.2,
         total_timeout=0.5,
-        breaker=Breaker(window=5, minimum=5, cooldown=1, ramp_start=3, ramp=20),
+        breaker=Breaker(window=30, minimum=5, cooldown=2, ramp_start=3, ramp=20),
         budget=Budget(share=0.5, floor=0.1, window=100),
     )
     shared._server_at.cache_clear()
@@ -64,7 +64,7 @@ def test_calls_failures_and_the_budget_are_counted(dependency: Dependency) -> No
     call(dependency, fails=True)
     state = dependency.state()
     assert state.state == "closed"
-    assert state.calls_per_second == 12 / 5
+    assert state.calls_per_second == 12 / 30
     assert state.failure_ratio == round(1 / 12, 4)
     assert state.budget_left == 10 + 0.5 * 9 - 3
 
@@ -75,11 +75,13 @@ def test_a_breaker_is_followed_from_open_to_recovering(dependency: Dependency) -
         call(dependency, fails=True)
     state = dependency.state()
     assert state.state == "open"
-    assert 0 < state.opens_in <= 1
+    assert 0 < state.opens_in <= 2
     wait_until(lambda: dependency.state().state == "half-open")
     call(dependency)
     state = dependency.state()
-    assert (state.state, state.recovery_rate) == ("recovering", 3)
+    assert state.state == "recovering"
+    assert state.recovery_rate is not None
+    assert state.recovery_rate >= 3
 
 
 def test_calls_under_way_are_told_by_worker(dependency: Dependency) -> None:
