@@ -18,6 +18,7 @@ from pytest_django import Settings
 
 from inventory import supplier
 from operations.dependencies import Dependency
+from operations.dependencies.deadline import within
 from operations.dependencies.http import BoundedClient
 from operations.dependencies.retry_after import seconds_of
 from purchases import gateway
@@ -185,6 +186,23 @@ def test_a_call_of_many_requests_ends_with_the_total_time_out(locks: ValkeyServe
                 patient.of_this_process().get(server.url)
         assert 0.8 <= time.monotonic() - started < 2.5
         assert patient.of_this_process().get(server.url).status_code == 200
+
+
+def test_a_proxy_of_the_environment_is_used_and_bounded_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """B5: the look-up, then, is the proxy's."""
+    wire = Wire(_drip(b""))
+    monkeypatch.setenv("HTTP_PROXY", f"http://{wire.address}")
+    monkeypatch.setenv("NO_PROXY", "")
+    client = BoundedClient(timeout=None)
+    started = time.monotonic()
+    try:
+        with pytest.raises(httpx.TimeoutException), within(0.5):
+            client.of_this_process().get("http://no-such-host.invalid/")
+    finally:
+        wire.close()
+    assert 0.5 <= time.monotonic() - started < 4
 
 
 @both
