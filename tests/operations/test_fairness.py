@@ -58,6 +58,7 @@ def test_who_has_a_backlog_leaves_publishing_to_the_dispatcher(
     assert Operation.objects.get(pk=accept(KIND, user=light)).sent_at is not None
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("many", [400, pytest.param(10_000, marks=pytest.mark.full)])
 def test_a_single_operation_does_not_wait_for_all_of_another_owner(stack: Stack, many: int) -> None:
     """A1 B7: measured; it waits for a window's worth at most."""
@@ -71,8 +72,8 @@ def test_a_single_operation_does_not_wait_for_all_of_another_owner(stack: Stack,
     single = accept(KIND, user=light, label="light")
     stack.workers[0].cont()
     started = time.monotonic()
-    wait_until(lambda: Effect.objects.filter(operation_id=single).exists(), timeout=60)
+    wait_until(lambda: Effect.objects.filter(operation_id=single).exists(), timeout=180)
     waited, before = time.monotonic() - started, Effect.objects.filter(label="heavy").count()
     print(f"waited {waited:.2f} s behind {before} of {many}")  # noqa: T201  (the measurement)
-    # The window, and what the dispatcher may send beyond it in a round.
-    assert before < many * 0.75
+    # The window, and what the dispatcher may send beyond it in a round (2,000).
+    assert before < min(many * 0.75, many // 10 + 2_100)
