@@ -188,6 +188,14 @@ def test_a_call_of_many_requests_ends_with_the_total_time_out(locks: ValkeyServe
         assert patient.of_this_process().get(server.url).status_code == 200
 
 
+def test_a_name_of_several_addresses_is_tried_at_each() -> None:
+    """B5: nothing listens at the first one, where localhost has two."""
+    client = BoundedClient(timeout=None)
+    with canned_server(Canned(200, b"{}")) as server, within(5):
+        url = server.url.replace("127.0.0.1", "localhost")
+        assert client.of_this_process().get(url).status_code == 200
+
+
 def test_a_proxy_of_the_environment_is_used_and_bounded_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
