@@ -117,6 +117,9 @@ _server_settings = {
     "lock_timeout": f"{DATABASE_LOCK_TIMEOUT * 1000:.0f}",
     "idle_in_transaction_session_timeout": f"{DATABASE_IDLE_IN_TRANSACTION_TIMEOUT * 1000:.0f}",
 }
+# For statements that are prepared, which are those run for every operation. Each finds its
+# rows by a key: no plan would be better for one value than for another.
+_server_settings["plan_cache_mode"] = "force_generic_plan"
 if SEKALI_ROLE != "manage":
     _server_settings["statement_timeout"] = f"{DATABASE_STATEMENT_TIMEOUT * 1000:.0f}"
 
@@ -136,6 +139,9 @@ DATABASES = {
             **_database["OPTIONS"],
             "application_name": f"sekali-{SEKALI_ROLE}",
             **({} if DATABASE_POOLED else {"options": _startup_options}),
+            # After how many times a statement is prepared, of those that may be: see
+            # operations/database.py.
+            "prepare_threshold": None if DATABASE_POOLED else 2,
             "connect_timeout": 3,
             "keepalives_idle": 10,
             "keepalives_interval": 5,

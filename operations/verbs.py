@@ -46,6 +46,7 @@ from django.db import connection
 from locks.cache import records
 from operations import problems, registry
 from operations.claimed_row import ClaimedRow
+from operations.database import preparing
 from operations.endings import Dead, Defer, Done, Failure, Refusal, Retry
 from operations.errors import ClaimLost
 from operations.models import LetterState, State
@@ -256,6 +257,7 @@ def accept(
             "request_id": request_id,
             "traceparent": traceparent,
         },
+        prepared=True,
     )
 
 
@@ -287,7 +289,7 @@ FROM record JOIN operations_operation AS o ON o.id = record.operation_id
 
 def find_by_key(*, owner: int, kind: str, key: str) -> Accepted | None:
     """The operation that a key stands for, counting the replay. One statement."""
-    row = _one(_FIND, {"owner": owner, "kind": kind, "key": key})
+    row = _one(_FIND, {"owner": owner, "kind": kind, "key": key}, prepared=True)
     if row is None:
         return None
     fingerprint, version = row.pop("fingerprint"), row.pop("fingerprint_version")
@@ -371,6 +373,7 @@ def claim(
             "sent_at": sent_at,
             "waiting": registry.waiting(),
         },
+        prepared=True,
     )
     return None if row is None else ClaimedRow(**row)
 
@@ -430,6 +433,7 @@ def park(id: uuid.UUID, kind: str) -> bool | None:
             "limit": settings.SEKALI_DEFER_LIMIT,
             "waiting": registry.waiting(),
         },
+        prepared=True,
     )
     return None if row is None else bool(row["too_long"])
 
@@ -542,7 +546,7 @@ def fence(claim: ClaimedRow, invalidated: Sequence[str] = ()) -> None:
     if invalidated:
         statement = _FENCE_AND_INVALIDATE
         parameters |= {"invalidated": list(invalidated), "repair_delay": records.delay()}
-    if not _changed(statement, parameters):
+    if not _changed(statement, parameters, prepared=True):
         raise ClaimLost(claim.id)
 
 
@@ -555,7 +559,7 @@ WHERE id = %(id)s AND state = 'running' AND epoch = %(epoch)s
 def keep(claim: ClaimedRow) -> bool:
     """A heartbeat: put off the rescue. False: the claim is lost."""
     parameters = {"id": claim.id, "epoch": claim.epoch, "ttl": settings.SEKALI_CLAIM_TTL}
-    return _changed(_KEEP, parameters) == 1
+    return _changed(_KEEP, parameters, prepared=True) == 1
 
 
 # --- settle --------------------------------------------------------------------------
@@ -680,7 +684,7 @@ def settle(
     if invalidated:
         statement = _SETTLE_AND_INVALIDATE
         parameters |= {"invalidated": list(invalidated), "repair_delay": records.delay()}
-    rows = _all(statement, parameters)
+    rows = _all(statement, parameters, prepared=True)
     if rows[0]["settled"] is None:
         raise ClaimLost(claim.id)
     return _enveloped(row for row in rows if row["id"] is not None)
@@ -735,6 +739,7 @@ def defer(claim: ClaimedRow, ending: Defer) -> list[Envelope]:
             "delay": ending.delay,
             **_waking(),
         },
+        prepared=True,
     )
     if rows[0]["settled"] is None:
         raise ClaimLost(claim.id)
@@ -1285,8 +1290,11 @@ def forget_sent(before: datetime, limit: int) -> int:
 # --- one cursor ----------------------------------------------------------------------
 
 
-def _all(sql: str, parameters: dict[str, Any]) -> list[dict[str, Any]]:
-    with connection.cursor() as cursor:
+def _all(sql: str, parameters: dict[str, Any], *, prepared: bool = False) -> list[dict[str, Any]]:
+    """
+    :param prepared: for what is run for every operation, see :func:`preparing`
+    """
+    with preparing() if prepared else connection.cursor() as cursor:
         cursor.execute(sql, parameters)
         # Read once: psycopg builds it anew each time, for more than the rows cost.
         description = cursor.description
@@ -1295,13 +1303,13 @@ def _all(sql: str, parameters: dict[str, Any]) -> list[dict[str, Any]]:
         return [_decoded(dict(zip(names, row, strict=True))) for row in cursor.fetchall()]
 
 
-def _one(sql: str, parameters: dict[str, Any]) -> dict[str, Any] | None:
-    rows = _all(sql, parameters)
+def _one(sql: str, parameters: dict[str, Any], *, prepared: bool = False) -> dict[str, Any] | None:
+    rows = _all(sql, parameters, prepared=prepared)
     return rows[0] if rows else None
 
 
-def _changed(sql: str, parameters: dict[str, Any]) -> int:
-    with connection.cursor() as cursor:
+def _changed(sql: str, parameters: dict[str, Any], *, prepared: bool = False) -> int:
+    with preparing() if prepared else connection.cursor() as cursor:
         cursor.execute(sql, parameters)
         return int(cursor.rowcount)
 

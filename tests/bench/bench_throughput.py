@@ -69,7 +69,7 @@ def publish_all(platform: Platform) -> float:
 
 
 @pytest.mark.parametrize("events", ["", "events"])
-@pytest.mark.parametrize(("mains", "children"), [(1, 1), (1, 2), (1, 4), (2, 2)])
+@pytest.mark.parametrize(("mains", "children"), [(1, 1), (1, 4), (2, 2)])
 def bench_worker(
     platform: Platform,
     events: str,
