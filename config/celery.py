@@ -36,6 +36,7 @@ cast("dict[str, Callable[[], str]]", TRANSPORT_ALIASES).update(
 
 app = Celery("sekali", fixups=["operations.worker.fixup:fixup"])
 app.config_from_object("django.conf:settings", namespace="CELERY")
+app.Task.Request = "operations.worker.request:PlainRequest"
 app.autodiscover_tasks()
 
 # By name: it is imported when a worker starts, once the models are there.

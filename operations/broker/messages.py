@@ -54,8 +54,9 @@ def as_header(sent_at: datetime | None) -> str:
 def sent_at_of(header: object) -> datetime | None:
     """The time that a message holds, if it holds one."""
     try:
-        return datetime.fromisoformat(str(header))
-    except ValueError:
+        # In UTC, since PostgreSQL cannot tell every time of every zone.
+        return datetime.fromisoformat(str(header)).astimezone(UTC)
+    except (ValueError, OverflowError):
         return None
 
 

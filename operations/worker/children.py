@@ -51,7 +51,13 @@ class ChildWatch(bootsteps.StartStopStep):  # type: ignore[misc]
         self._dead: list[tuple[str, Why | None]] = []
 
     def include_if(self, parent: Any) -> bool:
-        return "prefork" in str(parent.pool_cls)
+        """
+        :raises SystemExit: the pool is not of processes
+        """
+        if "prefork" not in str(parent.pool_cls):
+            # Nothing could end an attempt that hangs, nor outlive one that kills its process.
+            raise SystemExit("A worker of this platform needs --pool=prefork.")
+        return True
 
     def start(self, parent: Any) -> None:
         signals.worker_shutting_down.connect(self._on_shutting_down, weak=False)

@@ -10,9 +10,10 @@ from typing import Any
 from celery.worker.request import Request
 from celery.worker.state import revoked as revoked_ids
 
+from operations.broker.messages import SENT_AT
 from operations.worker import ends
 from operations.worker.ends import Why
-from operations.worker.headers import REVOKED
+from operations.worker.headers import REVOKED, UNKNOWN_TASK
 
 #: What a child does not survive; by default it is SIGTERM.
 _DEADLY = (
@@ -21,9 +22,50 @@ _DEADLY = (
     *(signals.SIGTERM, signals.SIGKILL, signals.SIGQUIT),
 )
 
+#: What a task may be told by the headers of its message.
+_KNOWN = frozenset(
+    {
+        *("task", "id", "root_id", "parent_id", "origin", "lang", "shadow"),
+        *("argsrepr", "kwargsrepr", "retries", "eta", "expires", "timelimit"),
+        *("ignore_result", "request_id", SENT_AT, REVOKED, UNKNOWN_TASK),
+    }
+)
 
-class OperationRequest(Request):  # type: ignore[misc]
+
+class PlainRequest(Request):  # type: ignore[misc]
+    """A request without callbacks, chains and groups, whatever the message says.
+
+    Nothing here uses them, and one that cannot be carried out makes Celery forget to
+    answer for the message: its place in the worker would be lost for ever.
+    """
+
+    def __init__(
+        self,
+        message: Any,
+        *,
+        headers: dict[str, Any],
+        body: Any,
+        decoded: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        arguments, named, _ = body if decoded else message.payload
+        super().__init__(
+            message,
+            headers={name: value for name, value in headers.items() if name in _KNOWN},
+            body=(arguments, named, {}),
+            decoded=True,
+            **kwargs,
+        )
+
+
+class OperationRequest(PlainRequest):
     """The request of a kind's task."""
+
+    def __init__(self, message: Any, *, headers: dict[str, Any], **kwargs: Any) -> None:
+        """What the message says of time does not count: the row and the kind decide. Who
+        waits for an ETA waits in the worker, and enough of them would fill it for ever."""
+        timeless = {**headers, "eta": None, "expires": None, "timelimit": None}
+        super().__init__(message, headers=timeless, **kwargs)
 
     def revoked(self) -> bool:
         """Never dropped, neither revoked nor expired: the message is no more than a hint."""

@@ -33,3 +33,18 @@ def test_the_commands_for_operators_reach_a_worker(stack: Stack) -> None:
     limit = ("rate_limit", KIND, "100/s")
     assert "new rate limit set" in celery(stack, "control", *limit, "--timeout", "5")
     assert "software" in celery(stack, "report")
+
+
+@pytest.mark.parametrize("pool", ["solo", "threads"])
+def test_a_pool_that_is_not_of_processes_is_refused(stack: Stack, pool: str) -> None:
+    """B8: neither time limits nor the rescue of what was lost would hold."""
+    done = subprocess.run(
+        [sys.executable, "-m", "celery", "-A", "config", "worker", "--pool", pool],
+        env=stack.env,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode != 0
+    assert "--pool=prefork" in done.stdout + done.stderr
