@@ -6,7 +6,8 @@ and its publish is a message that is lost, and is found like any other lost mess
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from django.conf import settings
 from django.db import DatabaseError, connection
@@ -46,15 +47,13 @@ class Dispatcher:
         """
         while True:
             rest = settings.SEKALI_DISPATCH_INTERVAL
-            try:
+            with _outlived():
                 if self.round() >= settings.SEKALI_DISPATCH_BATCH:
                     rest = 0
+            # By itself: a broker that is full takes nothing more, and dead letters may be
+            # what it is full of.
+            with _outlived():
                 self._recorder.look()
-            except BrokerUnavailable as error:
-                log.warning("The broker does not answer: %s", error)
-            except DatabaseError as error:
-                log.warning("The database does not answer: %s", error)
-                connection.close()
             if stopping(rest):
                 return
 
@@ -68,7 +67,8 @@ class Dispatcher:
         self._admission.judge()
         self._watch.look()
         verbs.put_off(settings.SEKALI_DISPATCH_BATCH)
-        due = self._send_due()
+        # What is lost comes first: one queue that takes nothing ends the round, and what is due
+        # is of all queues at once.
         lost = 0
         for kinds, sent_before in self._evidence.gather():
             again = verbs.take_lost(kinds, sent_before, settings.SEKALI_DISPATCH_BATCH)
@@ -76,7 +76,7 @@ class Dispatcher:
                 log.warning("%d messages of %s are lost; sent again.", len(again), kinds)
             self._send(again)
             lost += len(again)
-        return due + lost
+        return lost + self._send_due()
 
     def _send_due(self) -> int:
         sent = 0
@@ -108,6 +108,22 @@ class Dispatcher:
 
     def _publish(self, envelopes: list[Envelope]) -> None:
         self._broker.publish(envelopes)
+
+
+@contextmanager
+def _outlived() -> Iterator[None]:
+    """Whatever goes wrong is tried again in the next round."""
+    try:
+        yield
+    except BrokerUnavailable as error:
+        log.warning("The broker does not answer: %s", error)
+    except DatabaseError as error:
+        log.warning("The database does not answer: %s", error)
+        connection.close()
+    except Exception:
+        # A bug in one step must not keep the others from being done.
+        log.exception("A step of the dispatcher failed.")
+        connection.close()
 
 
 def send_rescued(

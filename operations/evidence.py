@@ -19,7 +19,7 @@ from django.conf import settings
 from django.db import connection
 
 from operations import registry
-from operations.broker import Broker
+from operations.broker import Broker, BrokerUnavailable
 
 _LATEST_CLAIMED = """
 SELECT statement_timestamp() AS now, NULL AS kind, NULL AS latest
@@ -49,20 +49,27 @@ class Evidence:
         """For each queue with evidence: its kinds, and the time before which what was
         sent is lost.
 
-        :raises BrokerUnavailable: it does not answer
+        :raises BrokerUnavailable: at the end, when it did not answer for one of them
         """
         if time.monotonic() < self._next_reading:
             return
         self._next_reading = time.monotonic() + settings.SEKALI_EVIDENCE_INTERVAL
         now, claimed = _latest_claimed()
         age = timedelta(seconds=settings.SEKALI_EVIDENCE_AGE)
+        failure: BrokerUnavailable | None = None
         for queue, kinds in self._queues.items():
             cutoffs = [claimed[kind] - age for kind in kinds if kind in claimed]
-            first_empty = self._first_of_two_empty_readings(queue, now)
+            try:
+                first_empty = self._first_of_two_empty_readings(queue, now)
+            except BrokerUnavailable as error:
+                # One queue that cannot be read must not hide what others have lost.
+                first_empty, failure = None, error
             if first_empty is not None:
                 cutoffs.append(first_empty - age)
             if cutoffs:
                 yield kinds, max(cutoffs)
+        if failure is not None:
+            raise failure
 
     def _first_of_two_empty_readings(self, queue: str, now: datetime) -> datetime | None:
         if self._broker.ready(queue) > 0:

@@ -30,6 +30,10 @@ log = logging.getLogger(__name__)
 BATCH = 20
 #: Batches in one go.
 ROUNDS = 50
+#: Seconds until the next look when one has failed.
+AFTER_FAILURE = 5.0
+#: Headers are nested so deep at most; what is deeper is kept as text.
+DEPTH = 50
 
 _INSERT = """
 INSERT INTO operations_deadletter
@@ -55,7 +59,8 @@ class Recorder:
         """
         if time.monotonic() < self._next_look:
             return 0
-        self._next_look = time.monotonic() + settings.SEKALI_RECORD_INTERVAL
+        # A broker that does not answer is asked less often: rescues wait meanwhile.
+        self._next_look = time.monotonic() + AFTER_FAILURE
         total = 0
         for _ in range(ROUNDS):
             with self._broker.dead_messages(BATCH) as messages:
@@ -68,6 +73,7 @@ class Recorder:
             total += len(messages)
             if len(messages) < BATCH:
                 break
+        self._next_look = time.monotonic() + settings.SEKALI_RECORD_INTERVAL
         return total
 
 
@@ -135,13 +141,15 @@ def _send_again(found: Diagnosis) -> bool:
     return True
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any, depth: int = 0) -> Any:
     """As PostgreSQL can hold it in a column of JSON."""
     match value:
+        case dict() | list() | tuple() if depth == DEPTH:
+            return storable(_as_text(value))
         case dict():
-            return {storable(str(name)): _plain(item) for name, item in value.items()}
+            return {storable(str(name)): _plain(item, depth + 1) for name, item in value.items()}
         case list() | tuple():
-            return [_plain(item) for item in value]
+            return [_plain(item, depth + 1) for item in value]
         case bytes() | bytearray():
             return storable(bytes(value).decode("utf-8", "backslashreplace"))
         case bool() | int() | None:
@@ -150,3 +158,10 @@ def _plain(value: Any) -> Any:
             return value
         case _:
             return storable(str(value))
+
+
+def _as_text(value: Any) -> str:
+    try:
+        return json.dumps(value, default=str)
+    except RecursionError:
+        return "nested too deep"

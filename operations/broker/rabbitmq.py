@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -13,7 +14,7 @@ from kombu.exceptions import KombuError
 from operations.broker.interface import Broker, BrokerUnavailable, DeadMessage, Mark, Outgoing
 from operations.broker.names import DEAD_LETTER
 from operations.broker.rabbitmq_session import Session, Sessions
-from operations.broker.rabbitmq_topology import task_queue_arguments
+from operations.broker.rabbitmq_topology import declare_dead_letter, task_queue_arguments
 
 #: An exchange of this name and a number stands for the mark; see :meth:`read_mark`.
 MARK = "sekali.mark."
@@ -79,13 +80,15 @@ class RabbitBroker(Broker):
     @contextmanager
     def dead_messages(self, limit: int) -> Iterator[Sequence[DeadMessage]]:
         with _translated(), self._sessions.lease() as session:
-            session.declare_dead_letter()
+            # Each time: while the exchange is missing, nothing that is rejected arrives here.
+            declare_dead_letter(session.channel)
             found: list[amqp.Message] = []
-            while len(found) < limit:
-                message = session.channel.basic_get(DEAD_LETTER)
-                if message is None:
-                    break
-                found.append(message)
+            with _any_depth():
+                while len(found) < limit:
+                    message = session.channel.basic_get(DEAD_LETTER)
+                    if message is None:
+                        break
+                    found.append(message)
             # Whatever happens from here to the acknowledgement closes the session, and
             # RabbitMQ puts the messages back.
             with session.broken_by_errors():
@@ -107,7 +110,10 @@ def _dead_message(message: amqp.Message) -> DeadMessage:
     headers.pop("x-delivery-count", None)
     death: dict[str, Any] = next(iter(headers.get("x-death", ())), {})
     body = message.body if isinstance(message.body, bytes) else str(message.body).encode()
-    about = json.dumps([headers, properties], sort_keys=True, default=str)
+    try:
+        about = json.dumps([headers, properties], sort_keys=True, default=str)
+    except RecursionError:
+        about = "nested too deep"
     reason = str(death.get("reason", ""))
     return DeadMessage(
         id=hashlib.sha256(about.encode() + b"\n" + body).hexdigest(),
@@ -119,6 +125,18 @@ def _dead_message(message: amqp.Message) -> DeadMessage:
         is_first=not message.delivery_info.get("redelivered", True),
         expired=reason == "expired",
     )
+
+
+@contextmanager
+def _any_depth() -> Iterator[None]:
+    """Headers may be nested as deep as fits into a frame, and py-amqp reads them recursively.
+    One that cannot be read would keep all others from being recorded."""
+    usual = sys.getrecursionlimit()
+    sys.setrecursionlimit(200_000)
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(usual)
 
 
 def _is_brokers(header: str) -> bool:

@@ -3,13 +3,14 @@
 import base64
 import hashlib
 import json
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, cached_property
 from typing import Any
 
-from redis.exceptions import RedisError
+from redis.exceptions import RedisError, ResponseError
 
 from operations.broker.interface import Broker, BrokerUnavailable, DeadMessage, Mark, Outgoing
 from operations.broker.messages import Template
@@ -20,15 +21,14 @@ from operations.broker.redis_transport.names import wake
 MARK_KEY = "sekali:mark"
 
 #: KEYS[1]  the mark          ARGV[1]  a number to write
-#: Writes the number unless the mark holds a higher one. Returns what the mark holds then.
+#: Writes the number unless the mark holds a higher one. What is no number is no mark.
 _WRITE_MARK = """
-local held = tonumber(redis.call('GET', KEYS[1]) or '-1')
-local number = tonumber(ARGV[1])
-if number > held then
+local held = redis.pcall('GET', KEYS[1])
+if type(held) ~= 'string' or #held > 18 or not string.find(held, '^%d+$')
+    or tonumber(ARGV[1]) > tonumber(held)
+then
     redis.call('SET', KEYS[1], ARGV[1])
-    return number
 end
-return held
 """
 
 
@@ -55,11 +55,17 @@ class RedisBroker(Broker):
 
     def read_mark(self, confirmed: int | None = None) -> Mark:  # noqa: ARG002
         with _translated():
-            number = self._client.get(MARK_KEY)
-            return Mark(
-                None if number is None else int(number),
-                str(self._client.info("server")["run_id"]),
-            )
+            return Mark(self._number_held(), str(self._client.info("server")["run_id"]))
+
+    def _number_held(self) -> int | None:
+        """None also when somebody has put something else in its place."""
+        try:
+            held = self._client.get(MARK_KEY) or b""
+        except ResponseError as error:
+            if str(error).startswith("WRONGTYPE"):
+                return None
+            raise
+        return int(held) if held.isdigit() and len(held) <= 18 else None
 
     def write_mark(self, number: int) -> None:
         with _translated():
@@ -85,6 +91,9 @@ class RedisBroker(Broker):
 # --- messages as kombu writes them into a list -----------------------------------------
 
 _BODY, _REQUEST = "@body@", "@request@"
+
+#: What the transport's scripts call a message.
+_RECEIPT = re.compile(r"[0-9a-f]{32}:\d{1,9}")
 
 
 def _envelope(message: Outgoing) -> str:
@@ -125,7 +134,9 @@ def _dead_message(entry: bytes) -> DeadMessage:
     try:
         about: dict[str, Any] = json.loads(head)
         id, queue, why = str(about["id"]), str(about["queue"]), str(about["why"])
-    except (ValueError, TypeError, KeyError):
+        if not _RECEIPT.fullmatch(id):
+            raise ValueError(id)
+    except (ValueError, TypeError, KeyError, RecursionError):
         id, queue, why = hashlib.sha256(entry).hexdigest(), DEAD_LETTER, "put there directly"
         raw = entry
     try:

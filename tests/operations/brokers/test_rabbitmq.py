@@ -1,16 +1,22 @@
 """What the platform asks of a broker, on RabbitMQ."""
 
+import contextlib
+import sys
 import time
 from collections.abc import Iterator
 
+import amqp
 import pytest
 from django.conf import LazySettings
 
 from operations.broker import BrokerUnavailable, get_broker
 from operations.broker.interface import Broker
+from operations.broker.names import DEAD_LETTER
+from operations.broker.rabbitmq_topology import DEAD_LETTER_EXCHANGE
 from operations.broker_watch import BrokerWatch
 from operations.dispatcher import Dispatcher
-from operations.models import Operation
+from operations.models import DeadLetter, Operation
+from operations.recorder import Recorder
 from operations.verbs import Envelope
 from tests.lab.accepting import accept
 from tests.lab.processes import Stack
@@ -118,6 +124,57 @@ def test_a_queue_that_was_deleted_is_made_again(rabbit: RabbitServer, broker: Br
     assert _publishes(broker, envelope)
     assert broker.ready(KIND) == 1
     rabbit.settle()
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("what", ["exchange", "queue"])
+def test_a_place_for_dead_letters_that_was_deleted_is_made_again(
+    rabbit: RabbitServer, broker: Broker, what: str
+) -> None:
+    """C5: at the next look. What was rejected meanwhile stays in its queue, and RabbitMQ tries
+    again after three minutes."""
+    recorder = Recorder(broker)
+    assert recorder.look() == 0
+    with rabbit.connect() as connection:
+        channel = connection.channel()
+        if what == "exchange":
+            channel.exchange_delete(DEAD_LETTER_EXCHANGE)
+        else:
+            channel.queue_delete(DEAD_LETTER)
+        _looked(recorder)
+        channel.basic_publish(amqp.Message(b"garbage", delivery_mode=2), routing_key=KIND)
+        message = wait_until(lambda: channel.basic_get(KIND))
+        channel.basic_reject(message.delivery_tag, requeue=False)
+    wait_until(lambda: _looked(recorder) and DeadLetter.objects.exists(), timeout=20)
+    rabbit.settle()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_headers_of_any_depth_can_be_recorded(rabbit: RabbitServer, broker: Broker) -> None:
+    """C5: or they would stand in the way of all that come after them."""
+    deep: list[object] = []
+    for _ in range(3_000):
+        deep = [deep]
+    with rabbit.connect() as connection:
+        channel = connection.channel()
+        usual = sys.getrecursionlimit()
+        sys.setrecursionlimit(200_000)
+        try:
+            message = amqp.Message(b"{}", application_headers={"deep": deep}, delivery_mode=2)
+            channel.basic_publish(message, routing_key=DEAD_LETTER)
+        finally:
+            sys.setrecursionlimit(usual)
+        channel.basic_publish(amqp.Message(b"next", delivery_mode=2), routing_key=DEAD_LETTER)
+    recorder = Recorder(broker)
+    wait_until(lambda: _looked(recorder) and DeadLetter.objects.count() == 2, timeout=10)
+    assert broker.ready(DEAD_LETTER) == 0
+
+
+def _looked(recorder: Recorder) -> bool:
+    recorder._next_look = 0
+    with contextlib.suppress(BrokerUnavailable):
+        recorder.look()
+    return True
 
 
 def test_a_second_worker_of_the_same_name_works(
