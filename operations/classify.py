@@ -9,7 +9,7 @@ from django.db import InterfaceError, OperationalError
 from locks.cache import CacheEntry, Overloaded
 from operations.backoff import delay_before_retry
 from operations.claim import Claim
-from operations.database import DatabaseUnavailable
+from operations.database import DatabaseUnavailable, is_read_only
 from operations.endings import Dead, Defer, Ending, Failure, Refusal, Retry
 from operations.errors import BadPayload, DependencyError, NotReady, Refused
 from operations.outcomes import Category
@@ -19,6 +19,8 @@ from operations.signature import innermost_own_frame, signature
 #: What is kept of a message and of a traceback, in characters.
 MESSAGE_LIMIT = 2_000
 TRACEBACK_LIMIT = 20_000
+
+_DATABASES = (OperationalError, InterfaceError, DatabaseUnavailable)
 
 # A read through the cache passes it on, whatever old value it could answer with.
 CacheEntry.never_hides = (*CacheEntry.never_hides, SoftTimeLimitExceeded)
@@ -48,7 +50,7 @@ def ending_of(error: BaseException, claim: Claim) -> Ending:
         case _ if isinstance(error, kind.autoretry_for):
             name = kind.dependencies[0] if len(kind.dependencies) == 1 else ""
             return _retry_or_give_up(claim, failure(error, Category.DEPENDENCY, name))
-        case OperationalError() | InterfaceError() | DatabaseUnavailable():
+        case _ if isinstance(error, _DATABASES) or is_read_only(error):
             # A connection cut, a deadlock, a lock that did not come: the database's, not ours.
             return _retry_or_give_up(claim, failure(error, Category.DEPENDENCY, "database"))
         case _:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import psycopg
-from django.db import InterfaceError, OperationalError, connection
+from django.db import InterfaceError, InternalError, OperationalError, connection
 from psycopg import errors as pg
 from psycopg.types.string import StrDumper
 
@@ -38,6 +38,8 @@ def persistently(
     check of kept connections, without a statement of its own. Serialization failures and
     deadlocks are tried again a bounded number of times.
 
+    A server that takes no changes is waited for as if it were away.
+
     Inside a transaction nothing can be tried again, and errors come as they are.
 
     :param again: what to run instead after the first try, whose answer may only be lost
@@ -53,7 +55,9 @@ def persistently(
         was_connected = connection.connection is not None
         try:
             return statement()
-        except (OperationalError, InterfaceError) as error:
+        except (OperationalError, InterfaceError, InternalError) as error:
+            if isinstance(error, InternalError) and not is_read_only(error):
+                raise
             statement = again or statement
             if isinstance(error.__cause__, pg.LockNotAvailable):
                 raise RowLocked from error
@@ -97,6 +101,11 @@ def preparing() -> Iterator[Any]:
         session.cursor_factory = usual
     with cursor:
         yield cursor
+
+
+def is_read_only(error: BaseException) -> bool:
+    """The server takes no changes for now: a standby, or one under maintenance."""
+    return isinstance(error.__cause__, pg.ReadOnlySqlTransaction)
 
 
 def _rest(longest: float) -> None:

@@ -51,3 +51,24 @@ def test_a_database_that_restarts_under_load_loses_and_doubles_nothing(stack: St
     all_done(ids, timeout=60)
     assert stack.workers[0].is_running
     assert stack.dispatchers[0].is_running
+
+
+def test_a_database_that_takes_no_changes_is_waited_for(stack: Stack) -> None:
+    """B2 I1: a standby, or maintenance: nobody's bug, and nobody's loss."""
+    stack.start(apis=0, sandbox=False)
+    ids = [accept(script=["sleep:0.3"]) for _ in range(6)]
+    name = f"{DATABASE}_one"
+    with stack.lab.postgres.connect(name) as session:
+        session.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+        session.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            "WHERE application_name IN ('sekali-worker', 'sekali-dispatcher')"
+        )
+        wait_until(lambda: "read-only transaction" in stack.dispatchers[0].output(), timeout=15)
+        ids += [accept() for _ in range(4)]
+        session.execute("SET default_transaction_read_only = off")
+        session.execute(f"ALTER DATABASE {name} RESET default_transaction_read_only")
+    all_done(ids)
+    assert not Operation.objects.filter(bugs__gt=0).exists()
+    assert not Operation.objects.filter(losses__gt=0).exists()
+    assert "raised unexpected" not in stack.workers[0].output()
