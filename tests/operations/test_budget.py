@@ -7,9 +7,11 @@ import psycopg
 import pytest
 
 from operations.broker import get_broker
+from operations.models import Operation
 from operations.verbs import Envelope
 from tests.lab.accepting import accept
 from tests.lab.processes import Stack
+from tests.lab.proxy import Proxy
 from tests.lab.services import DATABASE
 from tests.lab.waiting import wait_until
 
@@ -92,3 +94,20 @@ def test_workers_keep_their_database_sessions(
     ids = [accept() for _ in range(200)]
     _wait_for(observer, ids)
     assert opened() - before < 0.05 * len(ids)
+
+
+def test_a_message_on_redis_costs_one_round_trip_where_others_wait(stack: Stack) -> None:
+    """B2: the look for the next one acknowledges the last."""
+    with Proxy(stack.broker_url) as wire:
+        stack.env["BROKER_URL"] = wire.url
+        stack.start(apis=0, workers=0, dispatchers=0, sandbox=False)
+        worker = stack.add_worker(concurrency=1)
+        warm_up = accept()
+        wait_until(lambda: Operation.objects.get(pk=warm_up).state == "done")
+        worker.stop()
+        ids = [accept() for _ in range(100)]
+        wire.requests.clear()
+        worker.cont()
+        done = Operation.objects.filter(id__in=ids, state="done")
+        wait_until(lambda: done.count() == len(ids), timeout=30)
+        assert len(wire.requests) < 1.2 * len(ids)

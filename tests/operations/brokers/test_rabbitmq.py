@@ -131,8 +131,8 @@ def test_a_queue_that_was_deleted_is_made_again(rabbit: RabbitServer, broker: Br
 def test_a_place_for_dead_letters_that_was_deleted_is_made_again(
     rabbit: RabbitServer, broker: Broker, what: str
 ) -> None:
-    """C5: at the next look. What was rejected meanwhile stays in its queue, and RabbitMQ tries
-    again after three minutes."""
+    """C5: at the next look. What was rejected meanwhile stays in its queue, and RabbitMQ
+    tries again later."""
     recorder = Recorder(broker)
     assert recorder.look() == 0
     with rabbit.connect() as connection:
