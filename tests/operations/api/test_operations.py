@@ -269,8 +269,9 @@ class TestCancel:
 
     def test_what_waited_for_the_resource_is_woken(self, api: Client) -> None:
         """A7: a message for the next in line goes out with the answer."""
-        first = api.post(body={"on": "desk"})
-        second = api.post(body={"on": "desk"}).json()["id"]
+        resource = {"on": "of this test alone"}
+        first = api.post(body=resource)
+        second = api.post(body=resource).json()["id"]
         Operation.objects.filter(pk=second).update(sent_at=None, due_at=F("due_at"))
         assert api.post(f"{first.headers['Location']}/cancel").status_code == 200
         assert Operation.objects.get(pk=second).sent_at is not None

@@ -87,7 +87,11 @@ def leave(process: Process, *, killed: bool = False) -> None:
 
 def test_apis_and_beats_leave_under_load(stack: Stack) -> None:
     """B2 I1: nothing lost, nothing doubled, no 5xx; two beats start all housekeeping twice."""
-    stack.env |= {"SEKALI_PRUNE_INTERVAL": "0.5", "CACHE_AUDIT_INTERVAL": "0.5"}
+    stack.env |= {
+        "SEKALI_PRUNE_INTERVAL": "0.5",
+        "CACHE_AUDIT_INTERVAL": "0.5",
+        "SEKALI_RATE_LIMIT": "100000",
+    }
     stack.start(apis=2, workers=1, beat=True, sandbox=False)
     second = replace(parts.beat(stack.env, stack.directory / "beat-2"), name="beat-2")
     assert stack.beat is not None
