@@ -11,7 +11,7 @@ PIP_COMPILE := .local/lock/bin/pip-compile --quiet --allow-unsafe --strip-extras
 	--generate-hashes --no-emit-index-url --no-emit-find-links --no-emit-trusted-host
 
 # Each of the processes has servers of its own; most of a test's time is waiting.
-PARALLEL ?= --numprocesses 3 --dist loadfile
+PARALLEL ?= --numprocesses $(PROCESSES) --dist loadfile
 # What failed beside others on a crowded machine is told, and has to pass alone.
 ALONE = $(BIN)/python -m pytest --last-failed --last-failed-no-failures none
 
@@ -25,9 +25,11 @@ up: $(INSTALLED)
 down: $(INSTALLED)
 	@$(BIN)/python -m deploy.local.up --down
 
+test: PROCESSES = 4
 test: $(INSTALLED_DEV)
 	$(BIN)/python -m pytest $(PARALLEL) -m "not full" || $(ALONE) -m "not full"
 
+test-full: PROCESSES = 3
 test-full: $(INSTALLED_DEV)
 	$(BIN)/python -m pytest $(PARALLEL) || $(ALONE)
 

@@ -61,6 +61,7 @@ def test_a_worker_child_dies_at_every_point(stack: Stack) -> None:
             done_once(id)
 
 
+@pytest.mark.full
 def test_a_whole_worker_dies_at_every_point(stack: Stack) -> None:
     """B1 B2 I1: as when a host dies; the claim's TTL brings the operation back."""
     crash = Crash(stack)
@@ -84,6 +85,7 @@ def test_a_worker_dies_with_a_message_in_its_hand(stack: Stack) -> None:
     done_once(id)
 
 
+@pytest.mark.full
 def test_a_dispatcher_dies_at_every_point(stack: Stack) -> None:
     """A7 B1 I1: what it had taken and not sent is found to be lost, and sent again."""
     crash = Crash(stack)

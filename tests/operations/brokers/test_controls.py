@@ -56,6 +56,7 @@ def test_control_a_message_is_lost_with_a_stock_worker(stack: Stack) -> None:
         assert (client.llen(KIND), client.hlen("unacked")) == (0, 0)
 
 
+@pytest.mark.full
 def test_ours_keeps_it(stack: Stack) -> None:
     """B8: taken and written down in one step; others get it when its time is over."""
     crash = Crash(stack)
@@ -73,6 +74,7 @@ def test_ours_keeps_it(stack: Stack) -> None:
         wait_until(lambda: client.hlen("sekali:unacked") == 0)
 
 
+@pytest.mark.full
 def test_control_a_busy_stock_worker_dies_with_its_broker(stack: Stack) -> None:
     """I2: the outage that ours outlives."""
     worker = start_stock(stack)

@@ -41,6 +41,9 @@ def test_it_may_be_down_for_a_while(platform: Platform) -> None:
 
 
 @pytest.mark.parametrize("point", ["letters.read", "letters.stored"])
+@pytest.mark.parametrize(
+    "platform", ["redis", pytest.param("rabbitmq", marks=pytest.mark.full)], indirect=True
+)
 def test_it_may_die_half_way(platform: Platform, point: str) -> None:
     """C5 I1: before anything is stored, or before the messages are off the queue."""
     crash = Crash(platform.stack)
