@@ -35,24 +35,25 @@ FROM generate_series(1, %s)
 """
 
 
-def processor_time(process: psutil.Process) -> float:
-    """Seconds that a process and those it started have used so far."""
-    used = 0.0
-    for one in (process, *process.children(recursive=True)):
-        times = one.cpu_times()
-        used += times.user + times.system
-    return used
+def processor_time(pid: int) -> tuple[float, float]:
+    """Seconds that a process has used so far, and those that it started."""
+    process = psutil.Process(pid)
+    own, *others = (
+        times.user + times.system
+        for times in (one.cpu_times() for one in (process, *process.children(recursive=True)))
+    )
+    return own, sum(others)
 
 
 @contextmanager
-def measured(**families: int) -> Iterator[Callable[[], dict[str, float]]]:
-    """Processor seconds of families of processes, by the name and pid of their eldest."""
-    eldest = {name: psutil.Process(pid) for name, pid in families.items()}
-    before = {name: processor_time(process) for name, process in eldest.items()}
-    after: dict[str, float] = {}
-    yield lambda: after
-    for name, process in eldest.items():
-        after[name] = processor_time(process) - before[name]
+def measured(**eldest: int) -> Iterator[Callable[[], dict[str, tuple[float, float]]]]:
+    """The same for processes by their names, while this lasts."""
+    before = {name: processor_time(pid) for name, pid in eldest.items()}
+    spent: dict[str, tuple[float, float]] = {}
+    yield lambda: spent
+    for name, pid in eldest.items():
+        own, others = processor_time(pid)
+        spent[name] = own - before[name][0], others - before[name][1]
 
 
 def publish_all(platform: Platform) -> float:
@@ -97,12 +98,15 @@ def bench_worker(
         )
         ((seconds,),) = cursor.fetchall()
     used = spent()
-    of_workers = sum(used[name] for name in families)
+    of_mains = sum(used[name][0] for name in families)
+    of_children = sum(used[name][1] for name in families)
+    postgres, broker = sum(used["postgres"]), sum(used["broker"])
+    each = 1e6 / OPERATIONS
     with capsys.disabled():
         print(  # noqa: T201
             f"\n| {'redis' if platform.is_redis else 'rabbitmq'} | {events or '-'} "
             f"| {mains} of {children} | {OPERATIONS / float(seconds):.0f} "
-            f"| {OPERATIONS / (of_workers + used['postgres'] + used['broker']):.0f} "
-            f"| {of_workers / OPERATIONS * 1e6:.0f} | {used['postgres'] / OPERATIONS * 1e6:.0f} "
-            f"| {used['broker'] / OPERATIONS * 1e6:.0f} | {sent:.0f} |"
+            f"| {OPERATIONS / (of_mains + of_children + postgres + broker):.0f} "
+            f"| {of_mains * each:.0f} | {of_children * each:.0f} | {postgres * each:.0f} "
+            f"| {broker * each:.0f} | {sent:.0f} |"
         )

@@ -191,7 +191,9 @@ def test_sixty_buyers_and_five_messages_for_each(stack: Stack, sandbox: StackSan
 
 
 @pytest.mark.req("B7", "G2", "I1")
-@pytest.mark.parametrize(("concurrency", "places"), [(2, 2), (4, 3)])
+@pytest.mark.parametrize(
+    ("concurrency", "places"), [(2, 2), pytest.param(4, 3, marks=pytest.mark.full)]
+)
 def test_a_slow_gateway_slows_purchases_down_and_no_more(
     stack: Stack, sandbox: StackSandbox, concurrency: int, places: int
 ) -> None:

@@ -85,6 +85,7 @@ def leave(process: Process, *, killed: bool = False) -> None:
     process.start()
 
 
+@pytest.mark.full
 def test_apis_and_beats_leave_under_load(stack: Stack) -> None:
     """B2 I1: nothing lost, nothing doubled, no 5xx; two beats start all housekeeping twice."""
     stack.env |= {
