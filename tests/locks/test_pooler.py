@@ -69,7 +69,11 @@ def test_many_clients_share_few_sessions_and_one_lease(pooled: PoolerServer) -> 
 
 def _sessions() -> int:
     with connection.cursor() as cursor:
-        cursor.execute("SELECT count(*) FROM pg_stat_activity WHERE usename = current_user")
+        # Of this database: others of the lab may be in use by the processes of other tests.
+        cursor.execute(
+            "SELECT count(*) FROM pg_stat_activity "
+            "WHERE usename = current_user AND datname = current_database()"
+        )
         return int(cursor.fetchone()[0])
 
 
