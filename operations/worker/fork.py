@@ -17,9 +17,6 @@ class ForkGuard(bootsteps.Step):  # type: ignore[misc]
         super().__init__(parent, **options)
         signals.worker_process_init.connect(_guard, weak=False)
 
-    def create(self, parent: Any) -> None:
-        """Nothing is started."""
-
 
 def _guard(**_: object) -> None:
     os.register_at_fork(after_in_child=_forget_connections)

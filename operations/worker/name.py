@@ -13,6 +13,3 @@ class NodeName(bootsteps.Step):  # type: ignore[misc]
     def __init__(self, parent: Any, **options: Any) -> None:
         super().__init__(parent, **options)
         process.call_it(str(parent.hostname))
-
-    def create(self, parent: Any) -> None:
-        """Nothing is started."""

@@ -13,6 +13,3 @@ class PoolShare(bootsteps.Step):  # type: ignore[misc]
     def __init__(self, parent: Any, **options: Any) -> None:
         super().__init__(parent, **options)
         set_pool(int(parent.concurrency or 1))
-
-    def create(self, parent: Any) -> None:
-        """Nothing is started."""

@@ -19,9 +19,6 @@ class SoftLimit(bootsteps.Step):  # type: ignore[misc]
         # Billiard installs what it finds under this name, after every hook of ours.
         pool.soft_timeout_sighandler = _on_signal
 
-    def create(self, parent: Any) -> None:
-        """Nothing is started."""
-
 
 def _on_signal(_number: int, _frame: FrameType | None) -> None:
     task = current_task
