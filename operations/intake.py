@@ -7,6 +7,7 @@ management command.
 import logging
 import time
 import uuid
+from functools import partial
 from typing import Any
 
 from django.db import transaction
@@ -168,16 +169,13 @@ class Submission:
     def _accepted(self, operation: dict[str, Any], send: bool) -> Accepted:
         with logs.context(operation_id=str(self._id), idempotency_key=self._key):
             reach("accept.stored")
-            self._sent_at = operation["created_at"]
             if send:
+                envelope = Envelope(self._id, self._kind.name, operation["created_at"])
                 # In a transaction of the caller: only once that is committed.
-                transaction.on_commit(self._publish)
+                transaction.on_commit(partial(publish, envelope))
             reach("accept.published")
             log.info("accepted")
         return Accepted(operation, False, self._fingerprint, FINGERPRINT_VERSION)
-
-    def _publish(self) -> None:
-        publish(Envelope(self._id, self._kind.name, self._sent_at))
 
     def _compare(self, found: Accepted) -> None:
         # A fingerprint made by other rules says nothing: better a replay than a false alarm.
