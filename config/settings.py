@@ -116,10 +116,10 @@ _server_settings = {
     "default_transaction_isolation": DATABASE_ISOLATION.replace(" ", r"\ "),
     "lock_timeout": f"{DATABASE_LOCK_TIMEOUT * 1000:.0f}",
     "idle_in_transaction_session_timeout": f"{DATABASE_IDLE_IN_TRANSACTION_TIMEOUT * 1000:.0f}",
+    # For statements that are prepared, which are those run for every operation. Each finds its
+    # rows by a key: no plan would be better for one value than for another.
+    "plan_cache_mode": "force_generic_plan",
 }
-# For statements that are prepared, which are those run for every operation. Each finds its
-# rows by a key: no plan would be better for one value than for another.
-_server_settings["plan_cache_mode"] = "force_generic_plan"
 if SEKALI_ROLE != "manage":
     _server_settings["statement_timeout"] = f"{DATABASE_STATEMENT_TIMEOUT * 1000:.0f}"
 
