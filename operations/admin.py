@@ -241,8 +241,7 @@ def _seen(dependency: dependencies.Dependency) -> str:
     look = dependency.look()
     if not look.shared:
         return "unknown, the server of the shared state is away"
-    words = {"half": "half-open", "ramp": f"recovering, {look.rate:g}/s"}
-    return words.get(look.state, look.state)
+    return f"{look.word}, {look.rate:g}/s" if look.state == "ramp" else look.word
 
 
 @admin.register(AuditEntry)

@@ -35,8 +35,6 @@ _WHY = {
     "budget": "Too many retries call {0} already.",
 }
 
-_WORDS = {"closed": "closed", "open": "open", "half": "half-open", "ramp": "recovering"}
-
 _registered: dict[str, "Dependency"] = {}
 
 
@@ -181,7 +179,7 @@ class Dependency:
         workers = Counter(seen.calls)
         return State(
             name=self.name,
-            state=_WORDS[seen.state],
+            state=seen.word,
             opens_in=round(seen.wait, 3),
             recovery_rate=seen.rate if seen.state == "ramp" else None,
             calls_per_second=round(volume / self._window, 3),

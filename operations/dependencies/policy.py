@@ -76,6 +76,11 @@ class Look:
     rate: float = 0
     shared: bool = True
 
+    @property
+    def word(self) -> str:
+        """The state, for people."""
+        return {"half": "half-open", "ramp": "recovering"}.get(self.state, self.state)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Description(Look):
