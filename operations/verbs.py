@@ -101,20 +101,27 @@ EXISTS (SELECT 1 FROM operations_kindcontrol AS control WHERE control.kind = {k}
         AND (control.paused OR control.rate IS NOT NULL OR control.max_running IS NOT NULL))
 """
 
-#: Is this row (``r``) of a kind that waits behind a dead one (``behind_dead="wait"``), and was
-#: one accepted before it on its resource that is dead now, its letter undecided? ``but`` tells
-#: which dead row does not count. (Asking for the first one keeps the planner on the index; asked
-#: whether there is one, it may read the table instead.)
-_BEHIND_DEAD = """
-({r}.kind = ANY(%(waiting)s::text[]) AND COALESCE((
-    SELECT dead.seq FROM operations_operation AS dead
-    WHERE dead.resource = {r}.resource AND dead.resource <> '' AND dead.state = 'dead'{but}
-    ORDER BY dead.seq LIMIT 1) < {r}.seq, false))
-"""
+
+def _first_dead(resource: str, condition: str = "true") -> str:
+    """The first operation of a resource that is dead, its letter undecided.
+
+    Asking for the first one keeps the planner on the index; asked whether there is one, it
+    may read the table instead.
+    """
+    return f"""
+        SELECT dead.seq FROM operations_operation AS dead
+        WHERE dead.resource = {resource} AND dead.resource <> '' AND dead.state = 'dead'
+          AND {condition}
+        ORDER BY dead.seq LIMIT 1
+    """
 
 
 def _behind_dead(row: str, but: str = "") -> str:
-    return _BEHIND_DEAD.format(r=row, but=f" AND dead.id <> {but}" if but else "")
+    """Is this row of a kind that waits behind a dead one (``behind_dead="wait"``), and was one
+    accepted before it on its resource that is dead now? ``but`` is the id of one that does not
+    count."""
+    first = _first_dead(f"{row}.resource", f"dead.id <> {but}" if but else "true")
+    return f"({row}.kind = ANY(%(waiting)s::text[]) AND COALESCE(({first}) < {row}.seq, false))"
 
 
 #: Wakes the next eligible row of every resource in ``freed`` (id, resource, seq, state). SKIP
@@ -184,10 +191,8 @@ WITH record AS (
           AND (NOT control.accepting OR control.shed_until > statement_timestamp()))
     ON CONFLICT (owner_id, kind, key) DO NOTHING
     RETURNING operation_id, %(send)s AND NOT {_HELD.format(k="%(kind)s")} AND NOT (
-        %(kind)s = ANY(%(waiting)s::text[]) AND (
-            SELECT dead.seq FROM operations_operation AS dead
-            WHERE dead.resource = %(resource)s AND dead.resource <> '' AND dead.state = 'dead'
-            ORDER BY dead.seq LIMIT 1) IS NOT NULL
+        %(kind)s = ANY(%(waiting)s::text[])
+        AND ({_first_dead("%(resource)s")}) IS NOT NULL
     ) AND (
         SELECT count(*) <= %(burst)s FROM (
             SELECT kind, state FROM operations_operation AS earlier
@@ -1122,13 +1127,10 @@ def close_letter(letter: int, state: LetterState, *, by: int, reason: str) -> bo
 
 # Nobody waits for one before it that itself must wait for a person; for one that is to be
 # tried again only later, only who keeps the order.
-_TAKE_DUE = """
+_TAKE_DUE = f"""
 WITH due AS (
     SELECT o.id FROM operations_operation AS o LEFT JOIN LATERAL (
-        SELECT dead.seq FROM operations_operation AS dead
-        WHERE dead.resource = o.resource AND dead.resource <> '' AND dead.state = 'dead'
-          AND cardinality(%(waiting)s::text[]) > 0
-        ORDER BY dead.seq LIMIT 1
+        {_first_dead("o.resource", "cardinality(%(waiting)s::text[]) > 0")}
     ) AS dead ON true
     WHERE o.state = 'pending' AND o.sent_at IS NULL AND o.due_at <= statement_timestamp()
       AND o.not_before <= statement_timestamp() AND o.kind = ANY(%(kinds)s)
