@@ -14,7 +14,7 @@ import pytest
 from django.db import connection
 
 from operations.models import Operation
-from tests.lab.accepting import owner
+from tests.lab.accepting import backlog, owner
 from tests.lab.processes import Process
 from tests.lab.waiting import wait_until
 from tests.operations.brokers.bad_messages import KIND
@@ -23,16 +23,6 @@ from tests.operations.brokers.conftest import Platform
 pytestmark = pytest.mark.timeout(300)
 
 OPERATIONS = 4_000
-
-_OWED = """
-INSERT INTO operations_operation
-    (id, owner_id, kind, payload, payload_revision, resource, state, claimed_by, not_before,
-     due_at, effects_began, attempts, losses, bugs, deferrals, request_id, traceparent,
-     created_at, version)
-SELECT gen_random_uuid(), %s, %s, '{"label": "x"}', 1, '', 'pending', '', now(), now(),
-    false, 0, 0, 0, 0, '', '', now(), 1
-FROM generate_series(1, %s)
-"""
 
 
 def processor_time(pid: int) -> tuple[float, float]:
@@ -58,9 +48,7 @@ def measured(**eldest: int) -> Iterator[Callable[[], dict[str, tuple[float, floa
 
 def publish_all(platform: Platform) -> float:
     """Have operations sent by a dispatcher; returns how many it sent in a second."""
-    with connection.cursor() as cursor:
-        cursor.execute(_OWED, [owner(), KIND, OPERATIONS])
-        cursor.execute("ANALYZE operations_operation")
+    backlog(OPERATIONS, KIND, user=owner())
     platform.stack.start(apis=0, sandbox=False, workers=0, dispatchers=1)
     unsent = Operation.objects.filter(sent_at=None)
     wait_until(lambda: unsent.count() < OPERATIONS, every=0.01)

@@ -3,10 +3,10 @@
 import time
 
 import pytest
-from django.db import connection
 
 from operations.broker import BrokerUnavailable
 from operations.models import Operation
+from tests.lab.accepting import backlog
 from tests.lab.rabbitmq import RabbitServer
 from tests.lab.waiting import wait_until
 from tests.operations.brokers.bad_messages import KIND
@@ -16,24 +16,12 @@ BACKLOG = 50_000
 #: Seconds from the wipe to the last message.
 IN_TIME = 15.0
 
-_INSERT = """
-INSERT INTO operations_operation
-    (id, owner_id, kind, payload, payload_revision, resource, state, claimed_by, not_before,
-     due_at, sent_at, effects_began, attempts, losses, bugs, deferrals, request_id,
-     traceparent, created_at, version)
-SELECT gen_random_uuid(), NULL, %s, '{}', 1, '', 'pending', '', now(), now(), NULL, false, 0, 0,
-    0, 0, '', '', now(), 1
-FROM generate_series(1, %s)
-"""
-
 
 @pytest.mark.full
 @pytest.mark.req("A7", "B12", "I1")
 def test_a_wiped_broker_is_filled_again_in_time(platform: Platform) -> None:
     """A7 B12 I1: and before that a backlog costs hardly more than one message each."""
-    with connection.cursor() as cursor:
-        cursor.execute(_INSERT, [KIND, BACKLOG])
-        cursor.execute("ANALYZE operations_operation")
+    backlog(BACKLOG, KIND)
     platform.stack.start(apis=0, sandbox=False, workers=0)
     wait_until(lambda: ready(platform) >= BACKLOG, timeout=60)
     # Long enough for whatever would be sent again to be sent.
